@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bitset>
+#include <limits>
+#include <utility>
 
 #include "core/error.h"
 #include "music/event_tokenizer.h"
@@ -186,6 +188,21 @@ std::pair<int, int> Tokenizer::transpositions(const std::vector<int64_t>& tokens
     if (const int p = pitch(token); p >= 0) low = std::min(low, p), high = std::max(high, p);
   if (low > high) return {0, 0};
   return {-std::min(most, low - lowest), std::min(most, highest - high)};
+}
+
+std::function<void(std::span<double>, const std::vector<int64_t>&)> constrain(
+    std::shared_ptr<const Tokenizer> tokens) {
+  return
+      [tokens = std::move(tokens)](std::span<double> logits, const std::vector<int64_t>& sequence) {
+        check(int64_t(logits.size()) >= tokens->size(), "constrain", int64_t(logits.size()),
+              " logits; ", tokens->name, " has ", tokens->size(), " tokens");
+        const auto grammar = tokens->grammar();
+        for (const int64_t token : sequence) grammar->see(token);
+        constexpr double never = -std::numeric_limits<double>::infinity();
+        for (const int64_t token : grammar->forbidden()) logits[size_t(token)] = never;
+        logits[size_t(tokens->pad)] = never;
+        std::fill(logits.begin() + tokens->size(), logits.end(), never);
+      };
 }
 
 std::vector<std::string> tokenizer_names() {

@@ -10,7 +10,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -105,6 +107,13 @@ class Tokenizer {
  private:
   int64_t size_;
 };
+
+/// Returns a function that excludes the tokens that tokens->grammar() forbids after a sequence,
+/// padding, and ids from size() on, by setting their logits to −∞; for
+/// nn::SamplingOptions::constrain. It has no state, so that sequences of a batch can share it; each
+/// call reads its sequence from the start. It throws Error for fewer than size() logits.
+std::function<void(std::span<double> logits, const std::vector<int64_t>& sequence)> constrain(
+    std::shared_ptr<const Tokenizer> tokens);
 
 /// Options of tokenizer().
 struct TokenizerOptions {

@@ -52,7 +52,7 @@ struct ForwardContext {
   /// start of each sequence that are ignored; empty: none. first_position counts them, but token i
   /// after the padding has the position i of absolute encodings. Self-attention and
   /// AbsolutePosition support it.
-  std::vector<int64_t> padding = {};
+  std::vector<int64_t> left_padding = {};
   /// Packed sequences: the segment of each position, i64 or i32 [B, L] (AttentionMask::segments).
   /// Self-attention sees only the positions of the same segment, and absolute positions restart at
   /// 0 in each run of equal ids, so that each document of a row has the result that it has by

@@ -126,6 +126,12 @@ void Module::pack_all() const {
     if (m.child) m.child->pack_all();
 }
 
+void Module::apply(const std::function<void(Module&)>& f) {
+  for (const Member& m : members_)
+    if (m.child) m.child->apply(f);
+  f(*this);
+}
+
 std::vector<std::pair<std::string, Module*>> Module::children() const {
   std::vector<std::pair<std::string, Module*>> all;
   for (const Member& m : members_)

@@ -12,6 +12,7 @@
 // refer to their parent by address, so modules can be neither copied nor moved; use clone().
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -117,6 +118,13 @@ class Module {
   const Module* parent() const { return parent_; }
   /// Returns a number that no other module of the program has or had.
   uint64_t serial() const { return serial_; }
+
+  /// Calls f with all modules below this one, children before their parents, and then with this one:
+  ///
+  ///     model.apply([](nn::Module& m) {
+  ///       if (auto* linear = dynamic_cast<nn::Linear*>(&m)) linear->weight.mul_(0.5);
+  ///     });
+  void apply(const std::function<void(Module&)>& f);
 
   /// Returns the direct children with their names, in the order of declaration.
   std::vector<std::pair<std::string, Module*>> children() const;

@@ -162,11 +162,11 @@ void MultiHeadAttention::hide_other_segments(AttentionInputs& inputs) const {
   const Tensor& segments = inputs.forward.segments;
   AttentionMask& mask = inputs.options.mask;
   if (!segments.defined() || mask.segments.defined()) return;
-  const char* const other = inputs.encoding_state || inputs.state ? "a cache"
-                            : !inputs.forward.padding.empty()     ? "padding"
-                            : inputs.forward.sequence_group       ? "sequence parallelism"
-                            : mask.block > 0                      ? "blocks"
-                                                                  : nullptr;
+  const char* const other = inputs.encoding_state || inputs.state  ? "a cache"
+                            : !inputs.forward.left_padding.empty() ? "padding"
+                            : inputs.forward.sequence_group        ? "sequence parallelism"
+                            : mask.block > 0                       ? "blocks"
+                                                                   : nullptr;
   check(!other, op, "packed segments with ", other ? other : "", "; use one of them");
   check(inputs.n_queries() == inputs.n_keys(), op, "packed segments with ", inputs.n_queries(),
         " queries and ", inputs.n_keys(), " keys; accepted: self-attention without a memory");
@@ -189,7 +189,7 @@ void MultiHeadAttention::show_prefix(AttentionInputs& inputs, KeyValueCache* cac
   if (!prefix.defined() && mask.causal) prefix = inputs.forward.prefix_lengths;
   inputs.after_prefix = cache && inputs.continued && cache->prefix_lengths.defined();
   if (!prefix.defined()) return;
-  check(inputs.forward.padding.empty(), op, "prefix_lengths with padding; use one of them");
+  check(inputs.forward.left_padding.empty(), op, "prefix_lengths with padding; use one of them");
   if (!cache || inputs.n_queries() == 0) return;
   const std::vector<int64_t> lengths =
       prefix.device().is_cpu() ? prefix.to(i64).to_vector<int64_t>() : std::vector<int64_t>();
@@ -262,7 +262,7 @@ void MultiHeadAttention::apply_position(AttentionInputs& inputs) const {
 }
 
 Tensor MultiHeadAttention::attend(AttentionInputs inputs) const {
-  check(inputs.forward.padding.empty() && !inputs.forward.prefix_lengths.defined(), op,
+  check(inputs.forward.left_padding.empty() && !inputs.forward.prefix_lengths.defined(), op,
         "attend() with padding or prefix_lengths of a ForwardContext; accepted: key_padding or "
         "prefix_lengths of the mask");
   hide_other_segments(inputs);
@@ -338,10 +338,11 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const AttentionMask& mask
         "without a limit");
   if (cache) check_not_recomputed(op, "a cache"), check_not_sequence_parallel("a cache", forward);
   if (cache) check_limit(*cache);
-  check(!cache || cache->kept == 0 || (forward.padding.empty() && with_window(mask).window == 0),
-        op,
-        "a cache that keeps the first positions does not support a window or left padding; its "
-        "limit is the window");
+  check(
+      !cache || cache->kept == 0 || (forward.left_padding.empty() && with_window(mask).window == 0),
+      op,
+      "a cache that keeps the first positions does not support a window or left padding; its "
+      "limit is the window");
   const bool kept = cache && cache->kept > 0;
   const bool encodes =
       options.kernel.traits.recurrent || (!kept && options.position.traits.caches_encoded_keys);
@@ -357,7 +358,7 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const AttentionMask& mask
       apply_position(inputs);
     if (after) append_to_cache(inputs, *after);
     const int64_t limit = after ? after->limit : 0;
-    const bool blocks = inputs.options.mask.block > 0 && !inputs.forward.padding.empty();
+    const bool blocks = inputs.options.mask.block > 0 && !inputs.forward.left_padding.empty();
     if (blocks || (!encodes && encodes_one_by_one(inputs)))
       return out(one_by_one(inputs, [&](AttentionInputs sequence) {
         return attend_heads(std::move(sequence), encodes, limit);
@@ -369,7 +370,7 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const AttentionMask& mask
 
 // True if sequences with different padding need different terms.
 bool MultiHeadAttention::encodes_one_by_one(const AttentionInputs& inputs) const {
-  return !inputs.forward.padding.empty() && position_ &&
+  return !inputs.forward.left_padding.empty() && position_ &&
          (!options.position.traits.relative || options.kernel.traits.recurrent);
 }
 

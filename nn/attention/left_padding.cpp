@@ -14,7 +14,7 @@ constexpr const char* op = "MultiHeadAttention";
 
 // Returns the number of keys of sequence b that are padding.
 int64_t padding_keys(const AttentionInputs& inputs, int64_t b) {
-  const int64_t n = inputs.forward.padding[size_t(b)] - inputs.first_position;
+  const int64_t n = inputs.forward.left_padding[size_t(b)] - inputs.first_position;
   return std::clamp<int64_t>(n, 0, inputs.n_keys());
 }
 
@@ -46,8 +46,8 @@ AttentionInputs sequence_of(const AttentionInputs& inputs, int64_t b) {
   one.options.mask = mask_of(inputs, b, query, key);
   if (inputs.x.defined()) one.x = inputs.x.slice(0, b, b + 1).slice(1, key);
   one.first_position =
-      std::max<int64_t>(inputs.first_position - inputs.forward.padding[size_t(b)], 0);
-  one.forward.padding.clear();
+      std::max<int64_t>(inputs.first_position - inputs.forward.left_padding[size_t(b)], 0);
+  one.forward.left_padding.clear();
   // The sequences before this one may have begun the entry in the cache.
   one.continued = inputs.continued || (inputs.encoding_state && *inputs.encoding_state);
   return one;
@@ -69,16 +69,16 @@ Tensor join(const Tensors& sequences, int64_t dim, Shape shape, const TensorOpti
 }  // namespace
 
 void check_padding(const AttentionInputs& inputs) {
-  const std::vector<int64_t>& padding = inputs.forward.padding;
+  const std::vector<int64_t>& padding = inputs.forward.left_padding;
   if (padding.empty()) return;
   check(int64_t(padding.size()) == inputs.q.size(0), op, "padding of ", int64_t(padding.size()),
         " sequences in a batch of ", inputs.q.size(0), "; must have one entry for each sequence");
   check(!inputs.options.mask.key_padding.defined(), op,
-        "both ForwardContext::padding and key_padding are set; accepted: one of them");
+        "both ForwardContext::left_padding and key_padding are set; accepted: one of them");
 }
 
 void hide_padding(AttentionInputs& inputs) {
-  const auto batch = int64_t(inputs.forward.padding.size());
+  const auto batch = int64_t(inputs.forward.left_padding.size());
   const int64_t n = inputs.n_keys(), first = inputs.first_position;
   bool any = false;
   for (int64_t b = 0; b < batch; ++b) any = any || padding_keys(inputs, b) > 0;
@@ -90,7 +90,7 @@ void hide_padding(AttentionInputs& inputs) {
     return hidden;
   };
   inputs.options.mask.key_padding =
-      device_table(inputs.q.device(), make, "hide_padding", n, first, inputs.forward.padding);
+      device_table(inputs.q.device(), make, "hide_padding", n, first, inputs.forward.left_padding);
 }
 
 void encode_one_by_one(AttentionInputs& inputs, const PositionalEncoding& encoding) {

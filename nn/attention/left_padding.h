@@ -1,4 +1,4 @@
-// Self-attention of sequences of unequal length in one batch (ForwardContext::padding).
+// Self-attention of sequences of unequal length in one batch (ForwardContext::left_padding).
 //
 // Padding shifts the positions of a sequence but not their differences. If all terms of the scores
 // are relative, hiding the padding is therefore enough. Otherwise (SPE, FIRE, blocks, rotated

@@ -59,8 +59,7 @@ Tensors AlignedCrops::operator()(int64_t step) const {
   return batch;
 }
 
-PaddedRows pad_rows(const std::vector<std::vector<int64_t>>& rows, int64_t length,
-                    int64_t padding) {
+PaddedRows pad_rows(const std::vector<std::vector<int64_t>>& rows, int64_t length, int64_t pad) {
   int64_t longest = 0;
   for (const auto& row : rows) longest = std::max(longest, int64_t(row.size()));
   check(length >= 0 && (length == 0 || longest <= length), "pad_rows", "the longest row has ",
@@ -69,7 +68,7 @@ PaddedRows pad_rows(const std::vector<std::vector<int64_t>>& rows, int64_t lengt
   std::vector<int64_t> tokens, missing;
   for (const auto& row : rows)
     for (size_t i = 0; i < n; ++i) {
-      tokens.push_back(i < row.size() ? row[i] : padding);
+      tokens.push_back(i < row.size() ? row[i] : pad);
       missing.push_back(i >= row.size());
     }
   const Shape shape{int64_t(rows.size()), int64_t(n)};
@@ -77,27 +76,26 @@ PaddedRows pad_rows(const std::vector<std::vector<int64_t>>& rows, int64_t lengt
 }
 
 Batch classification_batch(const std::vector<std::vector<int64_t>>& sequences,
-                           const std::vector<int64_t>& classes, int64_t length, int64_t padding) {
+                           const std::vector<int64_t>& classes, int64_t length, int64_t pad) {
   check(classes.size() == sequences.size(), "classification_batch", sequences.size(),
         " sequences, ", classes.size(), " classes; needs a class for each sequence");
-  const PaddedRows rows = pad_rows(sequences, length, padding);
+  const PaddedRows rows = pad_rows(sequences, length, pad);
   return {rows.tokens, tensor(classes, {int64_t(classes.size())}, cpu), rows.padding};
 }
 
 Batch tagging_batch(const std::vector<std::vector<int64_t>>& sequences,
-                    const std::vector<std::vector<int64_t>>& tags, int64_t length,
-                    int64_t padding) {
+                    const std::vector<std::vector<int64_t>>& tags, int64_t length, int64_t pad) {
   check(tags.size() == sequences.size(), "tagging_batch", sequences.size(), " sequences, ",
         tags.size(), " rows of tags; needs a row for each sequence");
   for (size_t i = 0; i < sequences.size(); ++i)
     check(tags[i].size() == sequences[i].size(), "tagging_batch", "sequence ", i, " has ",
           sequences[i].size(), " tokens and ", tags[i].size(), " tags; needs a tag for each token");
-  const PaddedRows rows = pad_rows(sequences, length, padding);
+  const PaddedRows rows = pad_rows(sequences, length, pad);
   return {rows.tokens, pad_rows(tags, length, ignore_index).tokens, rows.padding};
 }
 
 Batch next_token_batch(const std::vector<std::vector<int64_t>>& sequences, int64_t length,
-                       int64_t padding) {
+                       int64_t pad) {
   size_t longest = 0;
   for (const auto& sequence : sequences) longest = std::max(longest, sequence.size());
   check(length > 0 ? longest <= size_t(length) + 1 : longest >= 2, "next_token_batch",
@@ -108,14 +106,14 @@ Batch next_token_batch(const std::vector<std::vector<int64_t>>& sequences, int64
   std::vector<int64_t> inputs, targets;
   for (const auto& sequence : sequences)
     for (size_t i = 0; i < n; ++i) {
-      inputs.push_back(i < sequence.size() ? sequence[i] : padding);
+      inputs.push_back(i < sequence.size() ? sequence[i] : pad);
       targets.push_back(i + 1 < sequence.size() ? sequence[i + 1] : ignore_index);
     }
   const Shape shape{int64_t(sequences.size()), int64_t(n)};
   return {tensor(inputs, shape, cpu), tensor(targets, shape, cpu)};
 }
 
-Batch prompted_batch(const std::vector<PromptedAnswer>& examples, int64_t length, int64_t padding) {
+Batch prompted_batch(const std::vector<PromptedAnswer>& examples, int64_t length, int64_t pad) {
   std::vector<std::vector<int64_t>> sequences;
   for (const PromptedAnswer& example : examples) {
     check(!example.prompt.empty(), "prompted_batch", "prompt ", int64_t(sequences.size()),
@@ -123,7 +121,7 @@ Batch prompted_batch(const std::vector<PromptedAnswer>& examples, int64_t length
     sequences.push_back(example.prompt);
     sequences.back().insert(sequences.back().end(), example.answer.begin(), example.answer.end());
   }
-  Batch batch = next_token_batch(sequences, length, padding);
+  Batch batch = next_token_batch(sequences, length, pad);
   for (size_t i = 0; i < examples.size(); ++i)
     batch.targets.select(0, int64_t(i))
         .slice(0, 0, int64_t(examples[i].prompt.size()) - 1)

@@ -53,31 +53,31 @@ struct PaddedRows {
   PaddedRows to(Device device) const { return {tokens.to(device), padding.to(device)}; }
 };
 
-/// Returns rows of different lengths as one tensor on the CPU, padded at their ends with `padding`
-/// to `length` positions (0: those of the longest row). Throws Error if a row is longer.
+/// Returns rows of different lengths as one tensor on the CPU, padded at their ends with the token
+/// `pad` to `length` positions (0: those of the longest row). Throws Error if a row is longer.
 PaddedRows pad_rows(const std::vector<std::vector<int64_t>>& rows, int64_t length = 0,
-                    int64_t padding = 0);
+                    int64_t pad = 0);
 
 /// Returns sequences of different lengths and one class for each as a batch on the CPU: inputs and
 /// padding as from pad_rows(), targets i64 [B]. Throws Error unless there is a class per sequence.
 Batch classification_batch(const std::vector<std::vector<int64_t>>& sequences,
                            const std::vector<int64_t>& classes, int64_t length = 0,
-                           int64_t padding = 0);
+                           int64_t pad = 0);
 /// As above with one class, a tag, for each token: targets i64 [B, L], ignore_index at padding.
 /// Throws Error unless there is a tag per token.
 Batch tagging_batch(const std::vector<std::vector<int64_t>>& sequences,
                     const std::vector<std::vector<int64_t>>& tags, int64_t length = 0,
-                    int64_t padding = 0);
+                    int64_t pad = 0);
 
 /// Returns sequences as a batch on the CPU: the inputs are the tokens of a sequence, the targets
 /// the tokens after them. Rows have `length` positions (0: one less than the longest sequence), so
 /// the last token of a sequence with length + 1 tokens is a target only. A shorter sequence has
-/// its last token among the inputs, with ignore_index as target, and is then padded with `padding`
-/// and ignore_index; Batch::padding stays undefined, because causal attention does not see the end
+/// its last token among the inputs, with ignore_index as target, and is then padded with `pad` and
+/// ignore_index; Batch::padding stays undefined, because causal attention does not see the end
 /// of a row.
 /// Throws Error if a sequence is too long, or if length is 0 and none has two tokens.
 Batch next_token_batch(const std::vector<std::vector<int64_t>>& sequences, int64_t length = 0,
-                       int64_t padding = 0);
+                       int64_t pad = 0);
 
 /// A prompt with the answer that a model shall give.
 struct PromptedAnswer {
@@ -87,6 +87,6 @@ struct PromptedAnswer {
 /// Returns prompts, followed by their answers, as next_token_batch() does. Only the tokens of the
 /// answers are targets. Throws Error for an empty prompt, and as next_token_batch().
 Batch prompted_batch(const std::vector<PromptedAnswer>& examples, int64_t length = 0,
-                     int64_t padding = 0);
+                     int64_t pad = 0);
 
 }  // namespace stretto::nn

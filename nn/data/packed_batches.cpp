@@ -9,12 +9,8 @@
 namespace stretto::nn {
 
 PackedBatches::PackedBatches(std::vector<TokenStream> documents, int64_t batch, int64_t length,
-                             uint64_t seed, int64_t padding)
-    : documents_(std::move(documents)),
-      batch_(batch),
-      length_(length),
-      padding_(padding),
-      seed_(seed) {
+                             uint64_t seed, int64_t pad)
+    : documents_(std::move(documents)), batch_(batch), length_(length), pad_(pad), seed_(seed) {
   check(batch >= 1 && length >= 1, "PackedBatches", batch, " rows of ", length,
         " positions; both must be at least 1");
   std::vector<Piece> pieces;
@@ -64,7 +60,7 @@ Batch PackedBatches::operator()(int64_t step) const {
       targets.insert(targets.end(), ids.begin() + 1, ids.end());
       segments.resize(inputs.size(), int64_t(i));
     }
-    inputs.resize(end, padding_);
+    inputs.resize(end, pad_);
     targets.resize(end, ignore_index);
     segments.resize(end, int64_t(pieces.size()));
   }

@@ -21,14 +21,14 @@ class PackedBatches {
  public:
   /// Makes batches of `batch` rows of `length` positions. A document of n tokens has n − 1
   /// positions; documents of fewer than two tokens are left out. Unused positions have the token
-  /// `padding`. Throws Error if batch or length is below 1 or no document has two tokens.
+  /// `pad`. Throws Error if batch or length is below 1 or no document has two tokens.
   PackedBatches(std::vector<TokenStream> documents, int64_t batch, int64_t length, uint64_t seed,
-                int64_t padding = 0);
+                int64_t pad = 0);
   /// Does the same with ids.
   PackedBatches(const std::vector<std::vector<int64_t>>& documents, int64_t batch, int64_t length,
-                uint64_t seed, int64_t padding = 0)
+                uint64_t seed, int64_t pad = 0)
       : PackedBatches(std::vector<TokenStream>(documents.begin(), documents.end()), batch, length,
-                      seed, padding) {}
+                      seed, pad) {}
   /// Returns batch `step` on the CPU: tokens and next-token targets [batch, length], and segments
   /// [batch, length], which count the documents of a row from 0. Unused positions have the target
   /// ignore_index and a segment of their own. It depends only on the documents, seed and step.
@@ -43,7 +43,7 @@ class PackedBatches {
     int64_t document, first, positions;
   };
   std::vector<TokenStream> documents_;
-  int64_t batch_, length_, padding_;
+  int64_t batch_, length_, pad_;
   std::vector<std::vector<Piece>> rows_;
   uint64_t seed_;
 };

@@ -162,7 +162,7 @@ Sequences generate_batch(
     Tensor logits;
     try {
       const RefuseDropout refuse(op);
-      logits = model(next.tokens, next.padding);
+      logits = model(next.tokens, next.left_padding);
     } catch (const PositionError&) {
       if (!prompted) throw;
       size_t longest = 0;
@@ -192,8 +192,8 @@ Sequences generate_batch(const LanguageModel& model, const Sequences& prompts,
   cache.last_logits_only = true;
   const Device device = model.device();
   return generate_batch(
-      [&](const Tensor& tokens, const std::vector<int64_t>& padding) {
-        if (cache.position == 0) cache.padding = padding;
+      [&](const Tensor& tokens, const std::vector<int64_t>& left_padding) {
+        if (cache.position == 0) cache.left_padding = left_padding;
         return model(tokens.to(device), &cache);
       },
       [&](const Tensor& rows) { cache.reorder(rows.to(device)); }, prompts, options, on_token);
@@ -231,14 +231,15 @@ LeftPadded pad_left(const Sequences& sequences) {
   LeftPadded padded{zeros({batch, length}, {.dtype = i64, .device = cpu}), {}};
   auto* at = padded.tokens.data<int64_t>() + length;
   for (const auto& sequence : sequences) {
-    check(!sequence.empty(), op, "sequence ", int64_t(padded.padding.size()), " of ", batch,
+    check(!sequence.empty(), op, "sequence ", int64_t(padded.left_padding.size()), " of ", batch,
           " is empty; pass at least a start token");
     std::copy(sequence.begin(), sequence.end(), at - int64_t(sequence.size()));
-    padded.padding.push_back(length - int64_t(sequence.size()));
+    padded.left_padding.push_back(length - int64_t(sequence.size()));
     at += length;
   }
-  if (std::all_of(padded.padding.begin(), padded.padding.end(), [](int64_t n) { return n == 0; }))
-    padded.padding.clear();
+  if (std::all_of(padded.left_padding.begin(), padded.left_padding.end(),
+                  [](int64_t n) { return n == 0; }))
+    padded.left_padding.clear();
   padded.tokens = padded.tokens.to(default_device());
   return padded;
 }

@@ -71,17 +71,18 @@ uint64_t prompt_seed(uint64_t seed, int64_t i);
 /// Continues several prompts, which may have unequal lengths, at once; entry i equals the result of
 /// generate() for prompt i with the seed prompt_seed(seed, i), up to rounding of the logits.
 ///
-/// `model(tokens [P, n], padding)` returns logits [P, n, V] for tokens that continue those of
-/// earlier calls. In the first call the prompts are padded as by pad_left(); `padding` is that of
-/// pad_left() then, and empty in later calls. A model must ignore the padding
-/// (LanguageModel::Cache::padding) or accept prompts of equal length only. A prompt that has ended
+/// `model(tokens [P, n], left_padding)` returns logits [P, n, V] for tokens that continue those of
+/// earlier calls. In the first call the prompts are padded as by pad_left(); `left_padding` is that
+/// of pad_left() then, and empty in later calls. A model must ignore the padding
+/// (LanguageModel::Cache::left_padding) or accept prompts of equal length only. A prompt that has ended
 /// leaves the batch: before the next call, `reorder(rows [n])` is called with the remaining rows;
 /// pass the reorder() of a cache. `on_token` receives the number of the prompt and a token; by
 /// returning false it stops this prompt. If the model throws PositionError after the first new
 /// tokens, the longest sequences end and the call is repeated without them; like a model with its
 /// cache, `model` must be unchanged by a call that throws.
 std::vector<std::vector<int64_t>> generate_batch(
-    const std::function<Tensor(const Tensor& tokens, const std::vector<int64_t>& padding)>& model,
+    const std::function<Tensor(const Tensor& tokens, const std::vector<int64_t>& left_padding)>&
+        model,
     const std::function<void(const Tensor& rows)>& reorder,
     const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options,
     const std::function<bool(int64_t prompt, int64_t token)>& on_token = {});
@@ -99,11 +100,12 @@ std::vector<std::vector<int64_t>> generate_batch(
 /// Sequences of unequal length as one batch.
 struct LeftPadded {
   Tensor tokens;  ///< [B, L] (i64): each sequence at the end of its row, token 0 before it.
-  std::vector<int64_t> padding;  ///< Number of tokens before each sequence; empty if all are 0.
+  std::vector<int64_t>
+      left_padding;  ///< Number of tokens before each sequence; empty if all are 0.
 };
 /// Pads sequences, at least one token each, on the left to the length of the longest, on the
-/// default device. For beam_search() too: pass `tokens` as prompts, and `padding` to
-/// LanguageModel::Cache::padding.
+/// default device. For beam_search() too: pass `tokens` as prompts, and `left_padding` to
+/// LanguageModel::Cache::left_padding.
 LeftPadded pad_left(const std::vector<std::vector<int64_t>>& sequences);
 
 /// The part of a text before a stop string.

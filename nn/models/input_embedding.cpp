@@ -40,11 +40,11 @@ std::vector<int64_t> positions_in_segments(const Tensor& x, const Tensor& segmen
 
 std::vector<int64_t> positions_after_padding(const Tensor& x, const ForwardContext& forward,
                                              int64_t step) {
-  const auto batch = int64_t(forward.padding.size());
+  const auto batch = int64_t(forward.left_padding.size());
   check(batch == x.size(0), "AbsolutePosition", "padding of ", batch, " sequences in a batch of ",
         x.size(0), "; must have one entry for each sequence");
   std::vector<int64_t> at;
-  for (const int64_t padding : forward.padding)
+  for (const int64_t padding : forward.left_padding)
     for (int64_t i = 0; i < x.size(1); ++i)
       at.push_back(std::max<int64_t>(forward.first_position + i * step - padding, 0));
   return at;
@@ -90,7 +90,7 @@ Tensor AbsolutePosition::added(const Tensor& x, const ForwardContext& forward, i
   };
   Tensor y = x;
   if (forward.segments.defined() && !o.sinusoid && !table.defined()) return y;
-  if (forward.padding.empty() && !forward.segments.defined()) {
+  if (forward.left_padding.empty() && !forward.segments.defined()) {
     if (o.sinusoid) y = y + sinusoids(n, options.d_model, *o.sinusoid, first, step, options_of(x));
     if (!table.defined()) return y;
     check_learned(first, last);

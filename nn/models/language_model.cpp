@@ -173,7 +173,7 @@ Tensor LanguageModel::hidden(const Tensor& tokens, const ForwardContext& context
     ForwardContext forward = context;
     if (after) {
       forward.first_position = after->position;
-      forward.padding = after->padding;
+      forward.left_padding = after->left_padding;
     }
     const Tensor input = remembers ? begin_with_memory(tokens, *after, forward) : tokens;
     if (after && !remembers) for_layers(op, after->layers, options.n_layers);
@@ -235,7 +235,7 @@ void LanguageModel::check_memory(const Tensor& tokens, const Cache& memory,
   check(tokens.dim() == 2 && tokens.size(1) >= 1, op, "tokens ", tokens,
         "; must be i64 or i32 [B, L] with L at least 1");
   const char* const other = forward.sequence_group             ? "sequence parallelism"
-                            : !forward.padding.empty()         ? "padding"
+                            : !forward.left_padding.empty()    ? "padding"
                             : forward.segments.defined()       ? "packed segments"
                             : forward.prefix_lengths.defined() ? "prefix_lengths"
                                                                : nullptr;
@@ -317,15 +317,15 @@ void LanguageModel::Cache::reorder(const Tensor& rows) {
     for (KeyValueCache& layer : after.layers) layer.reorder(rows);
     for (Tensor& x : after.inputs) x = index_select(x, 0, rows);
     if (context.defined()) after.context = index_select(context, 0, rows);
-    if (padding.empty()) return;
-    after.padding.clear();
+    if (left_padding.empty()) return;
+    after.left_padding.clear();
     for (const int64_t row : rows.to_vector<int64_t>()) {
-      check(row >= 0 && row < int64_t(padding.size()), op, "row ", row, " of ",
-            int64_t(padding.size()));
-      after.padding.push_back(padding[size_t(row)]);
+      check(row >= 0 && row < int64_t(left_padding.size()), op, "row ", row, " of ",
+            int64_t(left_padding.size()));
+      after.left_padding.push_back(left_padding[size_t(row)]);
     }
-    if (after.padding.empty()) return;
-    const int64_t unused = *std::min_element(after.padding.begin(), after.padding.end());
+    if (after.left_padding.empty()) return;
+    const int64_t unused = *std::min_element(after.left_padding.begin(), after.left_padding.end());
     for (KeyValueCache& layer : after.layers) layer.drop_before(unused);
   });
 }

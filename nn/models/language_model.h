@@ -109,7 +109,7 @@ class LanguageModel : public Module {
     int64_t position = 0;               ///< Number of tokens seen, padding included.
     /// Left padding, for prompts of unequal length (pad_left()): the number of tokens at the start
     /// of each sequence that are ignored; empty: none. Set before the first call.
-    std::vector<int64_t> padding = {};
+    std::vector<int64_t> left_padding = {};
     /// Computes logits for the last token of each call only, [B, 1, vocabulary]: a long prompt then
     /// needs neither time nor memory for the others.
     bool last_logits_only = false;
@@ -134,7 +134,7 @@ class LanguageModel : public Module {
   ///
   /// With a cache, the tokens continue those seen before, and the result equals that of one call
   /// with all tokens. A call that throws leaves the cache unchanged. Throws if another model, a
-  /// clone too, has filled the cache. With Cache::padding, the logits of each sequence equal those
+  /// clone too, has filled the cache. With Cache::left_padding, the logits of each sequence equal those
   /// without its padding, and the logits of the padding are undefined. With `sequence_group`, the
   /// tokens are those of this process under sequence parallelism (ForwardContext); a cache is then
   /// not supported. With Options::adaptive the logits are logarithms of probabilities.

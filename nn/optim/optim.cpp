@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <unordered_set>
+#include <utility>
 
 #include "autograd/last_leaves.h"
 #include "autograd/tape.h"
@@ -18,6 +19,15 @@ namespace {
 constexpr int64_t max_steps = int64_t(1) << 53;  // Adam's bias correction uses doubles
 
 constexpr const char* master_name = "master";
+
+// The factor of the learning rate in update t of a parameter.
+double lr_scale_at(const ParameterGroup& group, int64_t t) {
+  if (!group.lr_factor) return group.lr_scale;
+  const double factor = group.lr_factor(t);
+  check(std::isfinite(factor) && factor >= 0, "Optimizer", "lr_factor(", t, ") of a group is ",
+        factor, "; accepted: a finite number ≥ 0");
+  return group.lr_scale * factor;
+}
 
 std::vector<ParameterGroup> one_group(Tensors parameters) {
   std::vector<ParameterGroup> groups(1);
@@ -76,6 +86,7 @@ void Optimizer::zero_grad() {
 // A parameter to be updated, and the memory that it needs besides its Update.
 struct Optimizer::Prepared {
   size_t i;
+  const ParameterGroup* group;
   Tensor parameter, whole;
   // State tensors to be created: before the first step, and after a move to another device.
   std::vector<NamedTensor> new_state;
@@ -116,13 +127,15 @@ void Optimizer::step() {
   }
   if (updates.empty() || !captured(updates[0])) return;
   // The first replay makes the update that was captured; each further replay is a new step.
-  std::vector<size_t> order;
-  for (const Prepared& step : steps) order.push_back(step.i);
+  std::vector<std::pair<size_t, const ParameterGroup*>> order;
+  for (const Prepared& step : steps) order.push_back({step.i, step.group});
   cuda::before_replay(updates[0].weight.device().index,
                       [this, shared, order, first = true]() mutable {
                         for (size_t i = 0; i < order.size(); ++i) {
+                          const auto& [at, group] = order[i];
                           Update& u = (*shared)[i];
-                          u.step = first ? u.step : ++state_[order[i]].steps;
+                          u.step = first ? u.step : ++state_[at].steps;
+                          u.lr_scale = lr_scale_at(*group, u.step);
                           u.lr = lr_ * u.lr_scale;
                         }
                         first = false;
@@ -168,12 +181,13 @@ Optimizer::Prepared Optimizer::prepared(size_t i, const Tensor& parameter,
        .master = {},
        .slots = {},
        .step = steps + 1,
-       .lr = lr_ * group.lr_scale,
-       .lr_scale = group.lr_scale,
+       .lr = 0,
+       .lr_scale = lr_scale_at(group, steps + 1),
        .weight_decay = *group.weight_decay};
+  u.lr = lr_ * u.lr_scale;
   for (const NamedTensor& n : state)
     (n.name == master_name ? u.master : u.slots.emplace_back()) = n.tensor;
-  return {i, parameter, whole, std::move(new_state)};
+  return {i, &group, parameter, whole, std::move(new_state)};
 }
 
 bool Optimizer::skips(size_t i, const Tensor& parameter) const {

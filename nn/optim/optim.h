@@ -14,6 +14,7 @@
 // state is on the same device as its parameter. The updates themselves are ops (ops/optim.h).
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -26,6 +27,9 @@ namespace stretto::nn {
 struct ParameterGroup {
   Tensors parameters = {};  ///< Leaves of floating dtype; may be frozen.
   double lr_scale = 1;      ///< Multiplies the optimizer's learning rate.
+  /// If set, the learning rate of a parameter's update number t = 1, 2, … is also multiplied by
+  /// lr_factor(t): a schedule of the group, for example a later warm-up.
+  std::function<double(int64_t t)> lr_factor = {};
   /// Unset: the weight decay of the optimizer, which Optimizer::groups() has filled in.
   std::optional<double> weight_decay = {};
   bool use_muon = true;  ///< False: Muon updates 2-d weights of the group by AdamW, too.
@@ -98,8 +102,8 @@ class Optimizer {
     Tensor master;        ///< f32 master weights; undefined unless the weight is bf16.
     Tensors slots;        ///< In the order of slots(); zeros before the first step.
     int64_t step;         ///< Number of this update, from 1.
-    double lr;            ///< Learning rate, with lr_scale.
-    double lr_scale;      ///< Of the parameter's group.
+    double lr;            ///< Learning rate, with lr_scale and lr_factor.
+    double lr_scale;      ///< Of the group, with lr_factor.
     double weight_decay;  ///< Of the parameter's group, or of the optimizer.
   };
   /// Makes all updates in place. If it throws, no update has been made.

@@ -106,7 +106,7 @@ struct PositionTraits {
   int64_t max_positions = INT64_MAX;  ///< Largest number of positions.
   /// The scores depend only on the positions of keys relative to their queries, so that they stay
   /// the same if AttentionInputs::first_position changes. Sequences with different left padding
-  /// (ForwardContext::padding) are then encoded together, otherwise one by one.
+  /// (ForwardContext::left_padding) are then encoded together, otherwise one by one.
   bool relative = false;
   /// The terms depend on the keys or have one column per key (a dense bias). Under sequence
   /// parallelism the keys of earlier processes are then gathered before apply() and sequence_group

@@ -93,8 +93,9 @@ void Trainer::check_ranks_agree() {
   for (const NamedTensor& p : model_.named_parameters())
     if (p.tensor.requires_grad()) trained.push_back(p.name);
   for (const ParameterGroup& g : optimizer_.groups())
-    groups.push_back(str(g.parameters.size(), " tensors, lr_scale ", g.lr_scale, ", weight_decay ",
-                         *g.weight_decay, ", use_muon ", g.use_muon));
+    groups.push_back(str(g.parameters.size(), " tensors, lr_scale ", g.lr_scale,
+                         g.lr_factor ? " with lr_factor" : "", ", weight_decay ", *g.weight_decay,
+                         ", use_muon ", g.use_muon));
   list("metadata", metadata);
   list("trained parameters", trained);
   list("parameter groups", groups);

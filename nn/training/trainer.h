@@ -201,7 +201,8 @@ class Trainer {
   void save(const std::string& path, TrainingState state = {}) const;
   /// Resumes from a checkpoint of save(), with its learning rate. Throws Error and changes nothing
   /// if the file is anything else, if options.metadata, the schedule (Schedule::text()), lr_scale,
-  /// weight decay or the set of trained parameters differ (load_checkpoint()), or if the number of processes does not divide its number of micro-batches
+  /// whether groups have an lr_factor, weight decay or the set of trained parameters differ
+  /// (load_checkpoint()), or if the number of processes does not divide its number of micro-batches
   /// (with sequence_parallel, times sequence_parallel).
   TrainingState load(const SafetensorsFile& file);
   /// Resumes from the checkpoint at `path`.

@@ -38,7 +38,8 @@ std::string rate_of(const TrainerOptions& options, const Optimizer& optimizer) {
 std::string groups_of(const Optimizer& optimizer) {
   std::set<std::string> kinds;
   for (const ParameterGroup& g : optimizer.groups())
-    kinds.insert(str("lr_scale ", g.lr_scale, ", weight_decay ", *g.weight_decay));
+    kinds.insert(str("lr_scale ", g.lr_scale, g.lr_factor ? " with lr_factor" : "",
+                     ", weight_decay ", *g.weight_decay));
   std::string all;
   for (const std::string& kind : kinds) all += (all.empty() ? "" : "; ") + kind;
   return all;

@@ -47,6 +47,29 @@ TEST_CASE("Tokenizers are found by name, and names of tokens by id", "[music]") 
         "[tokenizer] tsd has no option chords");
 }
 
+TEST_CASE("constrain() excludes what the grammar forbids, and padding", "[music]") {
+  for (const std::string& name : tokenizer_names()) {
+    INFO(name);
+    const auto tokens = tokenizer(name);
+    const std::vector<int64_t> piece = tokens->encode(parsed(piano_song({{0, 480, 60, 64}})));
+    const auto constrained = constrain(tokens);
+    for (size_t n = 0; n < piece.size(); ++n) {  // also from a longer sequence to a shorter one
+      const std::vector<int64_t> sequence(piece.begin(), piece.end() - int64_t(n));
+      const auto grammar = tokens->grammar();
+      for (const int64_t id : sequence) grammar->see(id);
+      std::vector<double> expected(size_t(tokens->size()) + 2, 0.5), logits = expected;
+      std::fill(expected.end() - 2, expected.end(), -HUGE_VAL);
+      expected[size_t(tokens->pad)] = -HUGE_VAL;
+      for (const int64_t id : grammar->forbidden()) expected[size_t(id)] = -HUGE_VAL;
+      constrained(logits, sequence);
+      CHECK(logits == expected);
+    }
+    std::vector<double> few(3);
+    CHECK(error_of<Error>([&] { constrained(few, {}); }) ==
+          "[constrain] 3 logits; " + name + " has " + std::to_string(tokens->size()) + " tokens");
+  }
+}
+
 TEST_CASE("Transpositions stay in range", "[music]") {
   for (const std::string& name : tokenizer_names()) {
     const auto tokens = tokenizer(name);

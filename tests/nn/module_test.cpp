@@ -1,5 +1,7 @@
 #include "nn/module.h"
 
+#include <algorithm>
+
 #include "autograd/tape.h"
 #include "nn/dropout.h"
 #include "nn/embedding.h"
@@ -7,6 +9,7 @@
 #include "nn/files/weights.h"
 #include "nn/linear.h"
 #include "nn/optim/optim.h"
+#include "nn/stack.h"
 #include "nn/training/checkpoint.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
@@ -122,6 +125,21 @@ TEST_CASE("a module rejects duplicate, empty and dotted names") {
   CHECK_THROWS_WITH(model.add_buffer("b", {}), Containing("requires no gradient"));
   CHECK_THROWS_WITH(model.add_buffer("b", model.scale), Containing("requires no gradient"));
   CHECK(model.children().size() == 2);
+}
+
+TEST_CASE("apply() visits the whole tree, children before parents") {
+  nn::Encoder model({.n_layers = 2, .layer = {.d_model = 8, .attention = {.n_heads = 2}}});
+  std::vector<const nn::Module*> seen;
+  int64_t linears = 0;
+  model.apply([&](nn::Module& m) {
+    for (const auto& [name, child] : m.children())
+      CHECK(std::count(seen.begin(), seen.end(), child) == 1);
+    seen.push_back(&m);
+    if (auto* linear = dynamic_cast<nn::Linear*>(&m)) linear->weight.fill_(double(++linears));
+  });
+  CHECK(seen.back() == &model);
+  CHECK(linears == 2 * 6);
+  CHECK(model.get_parameter("layers.1.feed_forward.out.weight").slice(0, 0, 1).mean().item() == 12);
 }
 
 TEST_CASE("children unregister when they are destroyed, and may outlive their parent") {

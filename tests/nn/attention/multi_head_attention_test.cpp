@@ -452,7 +452,7 @@ TEST_CASE("A prefix of the forward context is visible in both directions", "[att
   Tensors rows{(*layer)(x.slice(1, 0, 5), causal, &cache, forward)};
   rows.push_back((*layer)(x.slice(1, 5), causal, &cache));
   CHECK(worst_error(cat(rows, 1), y) < 1e-14);
-  const nn::ForwardContext padded{.padding = {1, 0}, .prefix_lengths = forward.prefix_lengths};
+  const nn::ForwardContext padded{.left_padding = {1, 0}, .prefix_lengths = forward.prefix_lengths};
   CHECK_THROWS_WITH((*layer)(x, causal, nullptr, padded),
                     Containing("prefix_lengths with padding"));
   CHECK_THROWS_WITH((*layer)(x, prefix, nullptr, {.padding = {1, 0}}),

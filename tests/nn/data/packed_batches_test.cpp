@@ -182,9 +182,9 @@ TEST_CASE("packed rows: what cannot be packed is refused by name") {
   o.block = 2;
   CHECK(error(o) == "[MultiHeadAttention] packed segments with blocks; use one of them");
   o.block = 0;
-  forward.padding = {1};
+  forward.left_padding = {1};
   CHECK(error(o) == "[MultiHeadAttention] packed segments with padding; use one of them");
-  forward.padding.clear();
+  forward.left_padding.clear();
   forward.segments = zeros({1, 3}, {.dtype = i64});
   CHECK(error(o) == "[attention] segments i64 [1, 3]; must be i64 or i32 [1, 4]");
   o.input.sinusoid = nn::Sinusoid::interleaved;

@@ -90,14 +90,14 @@ Tensor logits_alone(const LanguageModel& model, size_t i, int64_t limit) {
 std::vector<Tensor> logits_together(const LanguageModel& model, int64_t limit, int64_t chunk) {
   const nn::LeftPadded padded = nn::pad_left(prompts);
   LanguageModel::Cache cache = model.make_cache(limit);
-  cache.padding = padded.padding;
+  cache.left_padding = padded.left_padding;
   std::vector<Tensors> all(prompts.size());
   Tokens rows{0, 1, 2, 3};
   const auto add = [&](const Tensor& tokens, int64_t ignored) {
     const Tensor logits = model(tokens, &cache);
     for (size_t row = 0; row < rows.size(); ++row) {
       const auto i = size_t(rows[row]);
-      const int64_t from = std::clamp<int64_t>(padded.padding[i] - ignored, 0, tokens.size(1));
+      const int64_t from = std::clamp<int64_t>(padded.left_padding[i] - ignored, 0, tokens.size(1));
       all[i].push_back(logits.slice(0, int64_t(row), int64_t(row) + 1).slice(1, from));
     }
   };
@@ -249,11 +249,11 @@ TEST_CASE("a batch does not grow with the padding of prompts that have ended") {
   const auto model = make(options("alibi", nn::find_kernel("softmax")));
   const nn::LeftPadded padded = nn::pad_left(prompts);
   LanguageModel::Cache cache;
-  cache.padding = padded.padding;
+  cache.left_padding = padded.left_padding;
   (*model)(padded.tokens, &cache);
   CHECK(cache.layers[0].length() == 9);
   cache.reorder(tensor(Tokens{1, 3}, {2}));
-  CHECK(cache.padding == Tokens{8, 6});
+  CHECK(cache.left_padding == Tokens{8, 6});
   CHECK(cache.layers[0].length() == 3);
   CHECK(cache.position == 9);
 }
@@ -263,7 +263,7 @@ TEST_CASE("beam_search: prompts of unequal length give the results of each alone
   const nn::BeamSearchOptions o{.beam = 3, .max_tokens = 4, .end_tokens = {1}, .n_best = 3};
   const auto search = [&](const nn::LeftPadded& padded) {
     LanguageModel::Cache cache;
-    cache.padding = padded.padding;
+    cache.left_padding = padded.left_padding;
     return nn::beam_search([&](const Tensor& x) { return (*model)(x, &cache); },
                            [&](const Tensor& rows) { cache.reorder(rows); }, padded.tokens, o);
   };
@@ -361,8 +361,8 @@ TEST_CASE("pad_left") {
   const nn::LeftPadded padded = nn::pad_left({{1, 2, 3}, {4}});
   CHECK(padded.tokens.shape() == Shape{2, 3});
   CHECK(padded.tokens.to_vector<int64_t>() == Tokens{1, 2, 3, 0, 0, 4});
-  CHECK(padded.padding == Tokens{0, 2});
-  CHECK(nn::pad_left({{1, 2}, {3, 4}}).padding.empty());
+  CHECK(padded.left_padding == Tokens{0, 2});
+  CHECK(nn::pad_left({{1, 2}, {3, 4}}).left_padding.empty());
   CHECK(nn::pad_left({}).tokens.shape() == Shape{0, 0});
   CHECK_THROWS_WITH(nn::pad_left({{1}, {}}),
                     "[pad_left] sequence 1 of 2 is empty; pass at least a start token");
@@ -417,7 +417,7 @@ TEST_CASE("padding: errors") {
   const auto model = make(options("none", nn::find_kernel("softmax")));
   const Tensor tokens = tensor(Tokens{1, 2, 3, 4}, {2, 2});
   LanguageModel::Cache cache;
-  cache.padding = {1};
+  cache.left_padding = {1};
   CHECK_THROWS_WITH((*model)(tokens, &cache),
                     Containing("] padding of 1 sequences in a batch of 2; must have one entry for "
                                "each sequence"));
@@ -431,10 +431,11 @@ TEST_CASE("padding: errors") {
                         [](const Tensor&) {}, {{1}, {2}}, {}),
                     "[generate_batch] logits f32 [1, 1, 3]; must be [2, n, V]");
   nn::MultiHeadAttention attention({.d_model = 4});
-  CHECK_THROWS_WITH(attention(zeros({1, 3, 4}), {.key_padding = zeros({1, 3}, {.dtype = boolean})},
-                              nullptr, {.padding = {1}}),
-                    "[MultiHeadAttention] both ForwardContext::padding and key_padding are set; "
-                    "accepted: one of them");
+  CHECK_THROWS_WITH(
+      attention(zeros({1, 3, 4}), {.key_padding = zeros({1, 3}, {.dtype = boolean})}, nullptr,
+                {.padding = {1}}),
+      "[MultiHeadAttention] both ForwardContext::left_padding and key_padding are set; "
+      "accepted: one of them");
 }
 
 TEST_CASE("generating with dropout is an error, or switches it off if the model is given") {

@@ -384,12 +384,13 @@ TEST_CASE("random language models: left padding in chunks, with rows that leave 
     std::vector<int64_t> rows;
     for (int64_t b = 0; b < tokens.size(0); ++b) {
       rows.push_back(b);
-      cache.padding.push_back(b == 0 ? 0 : d.below(n));
+      cache.left_padding.push_back(b == 0 ? 0 : d.below(n));
     }
     std::vector<Tensor> once;
     for (size_t b = 0; b < rows.size(); ++b)
-      once.push_back((*model)(tokens.slice(0, rows[b], rows[b] + 1).slice(1, cache.padding[b])));
-    std::vector<int64_t> padding = cache.padding;
+      once.push_back(
+          (*model)(tokens.slice(0, rows[b], rows[b] + 1).slice(1, cache.left_padding[b])));
+    std::vector<int64_t> padding = cache.left_padding;
     for (const int64_t count : cuts(d, n)) {
       const int64_t at = cache.position, end = at + count;
       Tensor now = index_select(tokens, 0, tensor(rows, {int64_t(rows.size())}));

@@ -235,7 +235,7 @@ TEST_CASE("Transformer-XL refuses prefixes, and with a memory padding and segmen
   LanguageModel::Cache memory = model->make_memory();
   CHECK_THROWS_WITH(model->hidden(tokens, prefix, &memory), Containing("support prefix_lengths"));
   CHECK_THROWS_WITH(model->hidden(tokens, packed, &memory), Containing("support packed segments"));
-  memory.padding = {1, 0};
+  memory.left_padding = {1, 0};
   CHECK_THROWS_WITH(model->hidden(tokens, &memory),
                     "[LanguageModel] a memory does not support padding; call without a memory, or, "
                     "for prompts of unequal length, use make_cache()");

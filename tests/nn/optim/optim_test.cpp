@@ -313,6 +313,37 @@ TEST_CASE("groups have their own rates and decays") {
   CHECK(c.item() == Approx(1 - 0.1).epsilon(1e-15));
 }
 
+TEST_CASE("a group's lr_factor is its schedule, also after load_state()") {
+  const auto factor = [](int64_t t) { return t < 3 ? 0.0 : 0.5; };  // a later start
+  const Tensor a = tensor({1.0}).set_requires_grad(), b = tensor({1.0}).set_requires_grad();
+  const auto groups = [&]() -> std::vector<nn::ParameterGroup> {
+    return {{.parameters = {a}}, {.parameters = {b}, .lr_scale = 2, .lr_factor = factor}};
+  };
+  nn::SGD first(groups(), {.lr = 0.1});
+  const auto steps = [&](nn::SGD& optimizer, int n) {
+    for (int i = 0; i < n; ++i) {
+      for (const Tensor& p : {a, b}) p.set_grad(ones_like(p));
+      optimizer.step();
+    }
+  };
+  steps(first, 2);
+  CHECK(b.item() == 1);
+  nn::SGD second(groups(), {.lr = 0.1});
+  second.load_state(first.state());
+  steps(second, 2);
+  CHECK(b.item() == Approx(1 - 2 * 0.1).epsilon(1e-15));
+  CHECK(a.item() == Approx(1 - 4 * 0.1).epsilon(1e-15));
+
+  for (const double wrong : {-1.0, HUGE_VAL}) {
+    nn::SGD optimizer({{.parameters = {a}, .lr_factor = [=](int64_t) { return wrong; }}}, {});
+    a.set_grad(ones_like(a));
+    const double before = a.item();
+    CHECK_THROWS_WITH(optimizer.step(), Containing(str("[Optimizer] lr_factor(1) of a group is ",
+                                                       wrong, "; accepted: a finite number ≥ 0")));
+    CHECK(a.item() == before);
+  }
+}
+
 TEST_CASE("invalid options of optimizers are errors") {
   const Tensor w = weight();
   CHECK_THROWS_WITH(nn::SGD({w, w}, {}), Containing("[Optimizer] a parameter (f64 [37]) is given"));
