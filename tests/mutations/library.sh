@@ -60,12 +60,13 @@ planted() {
 number=0 missed=0 step=1
 total=$(grep -c '^- ' tests/mutations/library.txt)
 if [[ -n ${SAMPLE:-} ]]; then step=$(((total + SAMPLE - 1) / SAMPLE)); fi
-while read -r file tests; do
+while read -r file tests needs; do
   [[ -z $file || $file == '#'* ]] && continue
   IFS= read -r from && IFS= read -r to
   from=${from#- } to=${to#+} to=${to# }
   ((number++ % step == $(date +%-j) % step)) || continue
   [[ "$file $from" == *"${ONLY:-}"* ]] || continue
+  grep -q "^flags.* $needs" /proc/cpuinfo || { echo "not possible without $needs: $file: $from"; continue; }
   outcome=$(planted "$file" "$from" "$to" "$tests")
   printf '%s: %s: %s\n' "$outcome" "$file" "$from"
   [[ $outcome == detected ]] || missed=$((missed + 1))
