@@ -139,7 +139,7 @@ TEST_CASE("GatedLinearKernel: left padding, segments and reversed sequences") {
     nn::MultiHeadAttention attention(layer(preset.options));
     attention.to(f64);
     const Tensor x = input(11);
-    const Tensor padded = attention(x, {.causal = true}, nullptr, {.padding = {4, 0}});
+    const Tensor padded = attention(x, {.causal = true}, nullptr, {.left_padding = {4, 0}});
     const Tensor alone = attention(x.slice(0, 0, 1).slice(1, 4), {.causal = true});
     CHECK(worst_error(padded.slice(0, 0, 1).slice(1, 4), alone) < 1e-12);
 

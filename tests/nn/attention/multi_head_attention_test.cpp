@@ -455,7 +455,7 @@ TEST_CASE("A prefix of the forward context is visible in both directions", "[att
   const nn::ForwardContext padded{.left_padding = {1, 0}, .prefix_lengths = forward.prefix_lengths};
   CHECK_THROWS_WITH((*layer)(x, causal, nullptr, padded),
                     Containing("prefix_lengths with padding"));
-  CHECK_THROWS_WITH((*layer)(x, prefix, nullptr, {.padding = {1, 0}}),
+  CHECK_THROWS_WITH((*layer)(x, prefix, nullptr, {.left_padding = {1, 0}}),
                     Containing("prefix_lengths with padding"));
   if (default_device().is_cuda()) return;  // lengths on a GPU are not read
   cache = {};

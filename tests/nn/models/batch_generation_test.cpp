@@ -386,7 +386,7 @@ TEST_CASE("padding: masks with a column per key, with every position") {
     const nn::MultiHeadAttention& attention = model->layers[0].self_attention;
     for (const AttentionMask& mask : masks) {
       if (mask.window > 0 && position == "music-local") continue;  // blocks exclude windows
-      const Tensor y = attention(x, mask, nullptr, {.padding = {3, 0}});
+      const Tensor y = attention(x, mask, nullptr, {.left_padding = {3, 0}});
       for (const int64_t row : {0, 1}) {
         const int64_t from = row == 0 ? 3 : 0;
         AttentionMask alone = mask;
@@ -401,7 +401,7 @@ TEST_CASE("padding: masks with a column per key, with every position") {
   }
   const auto fire = make(options("fire", softmax));
   CHECK_THROWS_WITH(fire->layers[0].self_attention(x, {.window = 2, .global_tokens = bits({3, 9})},
-                                                   nullptr, {.padding = {3, 0}}),
+                                                   nullptr, {.left_padding = {3, 0}}),
                     Containing("[attention] global_tokens bool [3, 6]; must be bool or u8 [1, 6]"));
 }
 
@@ -433,7 +433,7 @@ TEST_CASE("padding: errors") {
   nn::MultiHeadAttention attention({.d_model = 4});
   CHECK_THROWS_WITH(
       attention(zeros({1, 3, 4}), {.key_padding = zeros({1, 3}, {.dtype = boolean})}, nullptr,
-                {.padding = {1}}),
+                {.left_padding = {1}}),
       "[MultiHeadAttention] both ForwardContext::left_padding and key_padding are set; "
       "accepted: one of them");
 }

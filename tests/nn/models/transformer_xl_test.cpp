@@ -250,7 +250,7 @@ TEST_CASE("Transformer-XL: a KV cache gives the result of one pass, also with le
     const Tensor tokens = some_tokens(2, 11), once = (*model)(tokens);
     LanguageModel::Cache cache = model->make_cache(), padded = model->make_cache();
     LanguageModel::Cache limited = model->make_cache(4), memory = model->make_memory();
-    padded.padding = {3, 0};
+    padded.left_padding = {3, 0};
     const Tensor later = (*model)(tokens.slice(0, 0, 1).slice(1, 3));
     for (const auto& [begin, end] : {std::pair{0, 5}, {5, 6}, {6, 11}}) {
       const Tensor part = tokens.slice(1, begin, end);
