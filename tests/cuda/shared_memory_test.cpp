@@ -54,7 +54,7 @@ std::vector<Case> cases() {
       {"attention bf16", rows({1, 2, 130, 64}, bf16),
        [like](const Tensor& x) {
          AttentionOptions options{.mask = {.causal = true}};
-         options.relative_keys.rows = like({2, 130, 64}, 6, x);
+         options.relative_keys = {like({2, 130, 64}, 6, x), 129};
          return attention(x, x, x, options);
        },
        0.02},
