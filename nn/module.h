@@ -121,6 +121,7 @@ class Module {
 
   /// Calls f with all modules below this one, children before their parents, and then with this one:
   ///
+  ///     const NoGrad guard;
   ///     model.apply([](nn::Module& m) {
   ///       if (auto* linear = dynamic_cast<nn::Linear*>(&m)) linear->weight.mul_(0.5);
   ///     });

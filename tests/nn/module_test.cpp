@@ -128,9 +128,12 @@ TEST_CASE("a module rejects duplicate, empty and dotted names") {
 }
 
 TEST_CASE("apply() visits the whole tree, children before parents") {
-  nn::Encoder model({.n_layers = 2, .layer = {.d_model = 8, .attention = {.n_heads = 2}}});
+  nn::Encoder model(
+      {.n_layers = 2,
+       .layer = {.d_model = 8, .attention = {.n_heads = 2}, .feed_forward = {.d_hidden = 16}}});
   std::vector<const nn::Module*> seen;
   int64_t linears = 0;
+  const NoGrad guard;
   model.apply([&](nn::Module& m) {
     for (const auto& [name, child] : m.children())
       CHECK(std::count(seen.begin(), seen.end(), child) == 1);
@@ -139,7 +142,8 @@ TEST_CASE("apply() visits the whole tree, children before parents") {
   });
   CHECK(seen.back() == &model);
   CHECK(linears == 2 * 6);
-  CHECK(model.get_parameter("layers.1.feed_forward.out.weight").slice(0, 0, 1).mean().item() == 12);
+  CHECK(model.get_parameter("layers.1.feed_forward.linear2.weight").slice(0, 0, 1).mean().item() ==
+        12);
 }
 
 TEST_CASE("children unregister when they are destroyed, and may outlive their parent") {
