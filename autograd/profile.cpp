@@ -9,19 +9,17 @@
 namespace stretto {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 struct Collector {
   std::map<std::string, ProfileRow> rows;
-  Clock::time_point last = Clock::now();
+  double last = steady_seconds();
   int backward_depth = 0;
 
   void count(const std::string& name) {
-    const auto time = Clock::now();
+    const double time = steady_seconds();
     ProfileRow& row = rows[name];
     row.name = name;
     ++row.calls;
-    row.seconds += std::chrono::duration<double>(time - last).count();
+    row.seconds += time - last;
     last = time;
   }
 };
@@ -29,6 +27,10 @@ struct Collector {
 thread_local Collector* collector = nullptr;
 
 }  // namespace
+
+double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 Profile::Profile() {
   check(!collector, "Profile",

@@ -17,6 +17,9 @@
 
 namespace stretto {
 
+/// Returns the seconds of a monotonic clock.
+double steady_seconds();
+
 /// The total time of one op, or of one name given to Profile::mark().
 struct ProfileRow {
   std::string name;    ///< "linear", "linear (backward)", or the name of a mark.

@@ -12,13 +12,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <iostream>
 #include <map>
 #include <sstream>
 
+#include "autograd/profile.h"
 #include "autograd/tape.h"
 #include "core/cpu.h"
 #include "core/math.h"
@@ -377,10 +377,6 @@ double error(const Words& words, DType t) {
   return most;
 }
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 /// Answers requests. A case is set up once for consecutive requests.
 int serve() {
   std::string line, last;
@@ -408,12 +404,12 @@ int serve() {
       last = name;
     }
     std::vector<double> times;
-    const double end = now() + seconds;
-    while (times.size() < 3 || now() < end) {
+    const double end = steady_seconds() + seconds;
+    while (times.size() < 3 || steady_seconds() < end) {
       current.prepare();
-      const double begin = now();
+      const double begin = steady_seconds();
       current.run();
-      times.push_back((now() - begin) * 1e3);
+      times.push_back((steady_seconds() - begin) * 1e3);
     }
     std::nth_element(times.begin(), times.begin() + long(times.size() / 2), times.end());
     std::printf("%.6f %zu %.3g\n", times[times.size() / 2], times.size(), off);

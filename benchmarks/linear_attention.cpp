@@ -7,10 +7,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <ctime>
 
+#include "autograd/profile.h"
 #include "core/cpu.h"
 #include "core/parallel.h"
 #include "examples/common/command_line.h"
@@ -30,10 +30,6 @@ struct Settings : benchmarks::PerformerSettings {
 // CPU time of all threads of the process: hardly disturbed by other programs.
 double cpu_seconds() { return double(std::clock()) / CLOCKS_PER_SEC; }
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 void print_fit(const char* what, const char* unit, const std::vector<double>& lengths,
                const std::vector<double>& values) {
   const benchmarks::LineFit fit = benchmarks::fit_line(lengths, values);
@@ -51,12 +47,12 @@ int run(const Settings& o) {
     step(x);
     reset_peak_memory();
     std::vector<double> wall, cpu_time;
-    const double end = now() + o.seconds;
-    while (wall.size() < 3 || now() < end) {
-      const double begin = now(), cpu_begin = cpu_seconds();
+    const double end = steady_seconds() + o.seconds;
+    while (wall.size() < 3 || steady_seconds() < end) {
+      const double begin = steady_seconds(), cpu_begin = cpu_seconds();
       step(x);
       cpu_time.push_back((cpu_seconds() - cpu_begin) * 1e3);
-      wall.push_back((now() - begin) * 1e3);
+      wall.push_back((steady_seconds() - begin) * 1e3);
     }
     std::sort(wall.begin(), wall.end());
     lengths.push_back(double(length));

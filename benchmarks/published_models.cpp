@@ -2,7 +2,6 @@
 //
 //     published_models MODEL DTYPE [THREADS]
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -10,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "autograd/profile.h"
 #include "pretrained/files/gguf/gguf.h"
 #include "pretrained/gguf_model.h"
 #include "stretto_pretrained.h"
@@ -17,10 +17,6 @@
 using namespace stretto;
 
 namespace {
-
-double seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 double median(std::vector<double> x) {
   std::sort(x.begin(), x.end());
@@ -32,9 +28,9 @@ template <class F>
 double time_of(int rounds, F&& f) {
   std::vector<double> times;
   for (int i = 0; i < rounds; ++i) {
-    const double start = seconds();
+    const double start = steady_seconds();
     f();
-    times.push_back(seconds() - start);
+    times.push_back(steady_seconds() - start);
   }
   return median(times);
 }
@@ -82,10 +78,10 @@ int main(int argc, char** argv) {
   }
   const double with_tokenizer = peak_resident();
   print("tokenizer_resident", with_tokenizer - before);
-  double start = seconds();
+  double start = steady_seconds();
   const nn::Pretrained p = nn::load_pretrained(argv[1], {.dtype = dtype});
   const nn::LanguageModel& model = p.language_model();
-  print("load_s", seconds() - start);
+  print("load_s", steady_seconds() - start);
   int64_t bytes = 0;
   for (const Tensor& parameter : model.parameters())
     bytes += parameter.numel() * (dtype == bf16 ? 2 : 4);
@@ -106,7 +102,7 @@ int main(int argc, char** argv) {
   nn::generate([&](const Tensor& x) { return model(x, &cache); }, {22007, 6463, 314},
                {.max_tokens = 100, .sampling = {.temperature = 0}},
                [&](int64_t) {
-                 const double now = seconds();
+                 const double now = steady_seconds();
                  if (start > 0) times.push_back(now - start);
                  start = now;
                  return true;

@@ -7,12 +7,12 @@
 // PyTorch's ops with the same loop.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <ctime>
 #include <functional>
 #include <memory>
 
+#include "autograd/profile.h"
 #include "autograd/tape.h"
 #include "core/math.h"
 #include "core/parallel.h"
@@ -40,7 +40,7 @@ struct Settings {
 // Seconds: wall-clock time, or the CPU time of all threads, which other programs hardly disturb.
 double now(bool processor) {
   if (processor) return double(std::clock()) / CLOCKS_PER_SEC;
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return steady_seconds();
 }
 
 // An op, and the tensors that it must read and write.

@@ -10,10 +10,10 @@
 // benchmarks/spe_cost_torch.py is the authors' scheme in PyTorch; benchmarks/spe_cost.sh runs both.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <memory>
 
+#include "autograd/profile.h"
 #include "core/cpu.h"
 #include "core/parallel.h"
 #include "core/storage.h"
@@ -72,10 +72,6 @@ nn::LanguageModel::Options model_options(const std::string& name, const Settings
   return options;
 }
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 /// A model in training, with the time and memory of its steps.
 class Run {
  public:
@@ -93,9 +89,9 @@ class Run {
   void step() {
     const int64_t others = memory_stats().live - held_;
     reset_peak_memory();
-    const double begin = now();
+    const double begin = steady_seconds();
     train();
-    times_.push_back(now() - begin);
+    times_.push_back(steady_seconds() - begin);
     peak_ = std::max(peak_, memory_stats().peak - others);
   }
 

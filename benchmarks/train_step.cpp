@@ -5,7 +5,6 @@
 // alternately and prints the ratio.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 
 #include "autograd/profile.h"
@@ -33,10 +32,6 @@ struct Settings {
   double seconds = 8;
   bool brief = false;
 };
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 int run(const Settings& o) {
   set_num_threads(o.threads);
@@ -80,11 +75,11 @@ int run(const Settings& o) {
   for (int i = 0; i < 4; ++i) timed();
   reset_peak_memory(device);
   std::vector<double> times;
-  const double end = now() + o.seconds;
-  while (times.size() < 5 || now() < end) {
-    const double begin = now();
+  const double end = steady_seconds() + o.seconds;
+  while (times.size() < 5 || steady_seconds() < end) {
+    const double begin = steady_seconds();
     timed();
-    times.push_back((now() - begin) * 1e3);
+    times.push_back((steady_seconds() - begin) * 1e3);
   }
   std::sort(times.begin(), times.end());
   const double median = times[times.size() / 2];

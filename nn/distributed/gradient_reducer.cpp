@@ -1,7 +1,6 @@
 #include "nn/distributed/gradient_reducer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <exception>
@@ -9,6 +8,7 @@
 #include <mutex>
 #include <thread>
 
+#include "autograd/profile.h"
 #include "autograd/tape.h"
 #include "core/error.h"
 #include "core/float_mode.h"
@@ -19,10 +19,6 @@ namespace stretto::nn {
 namespace {
 
 constexpr int64_t bucket_bytes = int64_t(4) << 20;
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 }  // namespace
 
@@ -249,7 +245,7 @@ void GradientReducer::State::send() {
     Bucket& bucket = buckets[summed];
     set_float_mode(float_mode);
     lock.unlock();
-    const double begin = now();
+    const double begin = steady_seconds();
     const int64_t before = group.bytes_reduced();
     std::exception_ptr thrown;
     try {
@@ -258,7 +254,7 @@ void GradientReducer::State::send() {
       thrown = std::current_exception();
     }
     lock.lock();
-    statistics.seconds += now() - begin;
+    statistics.seconds += steady_seconds() - begin;
     statistics.bytes += group.bytes_reduced() - before;
     failure = thrown;
     ++summed;
@@ -354,14 +350,14 @@ void GradientReducer::finish() {
   ++s.statistics.steps;
   if (s.group.size() == 1) return;
   const NoGrad guard;
-  const double begin = now();
+  const double begin = steady_seconds();
   s.deferred = false;
   s.post();
   s.deferred = s.sequence_size > 1;
   std::unique_lock lock(s.mutex);
   check(s.posted == s.buckets.size(), "GradientReducer", "finish() before the last micro-batch");
   s.wait_for_sums(lock);
-  s.statistics.waited_seconds += now() - begin;
+  s.statistics.waited_seconds += steady_seconds() - begin;
   for (const State::Bucket& bucket : s.buckets)
     for (const size_t i : bucket.slots) {
       const State::Slot& slot = s.slots[i];
@@ -397,7 +393,7 @@ void GradientReducer::share_parameters() {
   State& s = *state_;
   if (s.group.size() == 1) return;
   const NoGrad guard;
-  const double begin = now();
+  const double begin = steady_seconds();
   const int64_t before = s.group.bytes_reduced();
   for (const State::Bucket& bucket : s.buckets) {
     const auto each =
@@ -427,9 +423,9 @@ void GradientReducer::share_parameters() {
     });
   }
   const std::lock_guard lock(s.mutex);
-  s.statistics.waited_seconds += now() - begin;
+  s.statistics.waited_seconds += steady_seconds() - begin;
   if (s.nccl) return;
-  s.statistics.seconds += now() - begin;
+  s.statistics.seconds += steady_seconds() - begin;
   s.statistics.bytes += s.group.bytes_reduced() - before;
 }
 

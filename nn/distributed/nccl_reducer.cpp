@@ -2,9 +2,9 @@
 
 #include <unistd.h>
 
-#include <chrono>
 #include <iostream>
 
+#include "autograd/profile.h"
 #include "core/error.h"
 #include "core/gpu_channel.h"
 #include "nn/distributed/recursive_halving.h"
@@ -12,10 +12,6 @@
 
 namespace stretto::nn {
 namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // True if no process reports an error; otherwise rank 0 prints the first error.
 bool all_succeeded(ProcessGroup& group, const std::string& error) {
@@ -67,7 +63,7 @@ void NcclReducer::begin(const Tensor& values) {
   const DType dtype = values.dtype();
   check((dtype == f32 || dtype == f64) && values.is_contiguous() && values.device().is_cuda(),
         "NcclReducer", "got ", values, "; accepted: f32 or f64, contiguous on a GPU");
-  if (begin_ == 0) begin_ = now();
+  if (begin_ == 0) begin_ = steady_seconds();
   channel_->follow();
 }
 
@@ -109,14 +105,15 @@ void NcclReducer::finish() {
   // After the barrier all processes have queued their work; a process that does not respond ends
   // the run with an error that names it.
   group_.barrier();
-  const double start = now();
+  const double start = steady_seconds();
   while (!channel_->done()) {
-    check(now() - start < process_timeout(), "processes", "NCCL has not finished within ",
-          process_timeout(), " seconds, although all processes respond");
+    check(steady_seconds() - start < process_timeout(), "processes",
+          "NCCL has not finished within ", process_timeout(),
+          " seconds, although all processes respond");
     ::usleep(50);
   }
   channel_->lead();
-  seconds_ += now() - begin_;
+  seconds_ += steady_seconds() - begin_;
   begin_ = 0;
 }
 

@@ -12,6 +12,7 @@
 #include "core/parse_number.h"
 #include "nn/files/checkpoint_format.h"
 #include "nn/files/matcher.h"
+#include "nn/training/metrics.h"
 #include "ops/create.h"
 
 namespace stretto::nn {
@@ -72,12 +73,6 @@ std::vector<NamedTensor> without_frozen(const Module& model) {
   std::erase_if(all, [](const NamedTensor& p) { return !p.tensor.requires_grad(); });
   for (NamedTensor& n : model.persistent_buffers()) all.push_back(std::move(n));
   return all;
-}
-
-// The shortest text that parses to the same value.
-std::string exact(double value) {
-  char text[40];
-  return {text, std::to_chars(text, text + sizeof text, value).ptr};
 }
 
 std::string frozen_names(const Module& model, const Optimizer& optimizer) {
@@ -187,7 +182,7 @@ void save_checkpoint(const std::string& path, const Module& model, const Optimiz
     tensors.push_back({std::string(model_prefix) + n.name, n.tensor});
   if (optimizer) {
     metadata[optimizer_key] = optimizer->name();
-    metadata[rate_key] = exact(optimizer->learning_rate());
+    metadata[rate_key] = exact_text(optimizer->learning_rate());
     if (const std::string frozen = frozen_names(model, *optimizer); !frozen.empty())
       metadata[frozen_key] = frozen;
     const std::vector<std::string> names = parameter_names(model, *optimizer);

@@ -31,12 +31,6 @@ std::string header_line(const std::vector<std::string>& columns) {
   return line;
 }
 
-std::string to_text(double value) {
-  char buffer[64];
-  const auto result = std::to_chars(buffer, buffer + sizeof(buffer), value);
-  return std::string(buffer, result.ptr);
-}
-
 // The number of columns in a header: all, or the first few of an older program; 0 for others.
 size_t columns_named(std::string_view line, const std::string& header) {
   const bool beginning = (header + ",").starts_with(std::string(line) + ",");
@@ -94,6 +88,11 @@ bool replace_old(const std::string& path, const std::string& text) {
 
 }  // namespace
 
+std::string exact_text(double value) {
+  char text[40];
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
+
 MetricsCsv::MetricsCsv(const std::string& path, std::vector<std::string> columns, std::string text,
                        const char* mode)
     : path_(path),
@@ -134,7 +133,7 @@ void MetricsCsv::row(const std::vector<double>& values) {
   check(values.size() == columns_.size(), op, "the row has ", int64_t(values.size()),
         " values, the file ", int64_t(columns_.size()), " columns");
   std::string line;
-  for (const double value : values) line += (line.empty() ? "" : ",") + to_text(value);
+  for (const double value : values) line += (line.empty() ? "" : ",") + exact_text(value);
   line += '\n';
   std::error_code none;
   const fs::path folder = fs::absolute(path_, none).parent_path();

@@ -9,6 +9,9 @@
 
 namespace stretto::nn {
 
+/// Returns the shortest text that parses to the same value.
+std::string exact_text(double value);
+
 /// A CSV file of numbers whose first column is the step. row() flushes every row to the operating
 /// system before it returns. A file that was removed meanwhile is written again by the next row().
 class MetricsCsv {

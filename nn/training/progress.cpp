@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +11,8 @@
 #include <iostream>
 #include <limits>
 #include <utility>
+
+#include "autograd/profile.h"
 
 namespace stretto::nn {
 namespace {
@@ -60,11 +61,7 @@ Progress::~Progress() {
   if (line_open_) out_ << std::endl;
 }
 
-double Progress::seconds() const {
-  if (options_.clock) return options_.clock();
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration<double>(now).count();
-}
+double Progress::seconds() const { return options_.clock ? options_.clock() : steady_seconds(); }
 
 int Progress::columns() const {
   if (options_.columns) return *options_.columns;
