@@ -8,7 +8,7 @@
 #include "core/digest.h"
 #include "examples/chorales/baselines.h"
 #include "examples/chorales/chorale_song.h"
-#include "examples/common/interrupt.h"
+#include "examples/common/error.h"
 #include "nn/models/generation.h"
 #include "nn/training/evaluate.h"
 #include "nn/training/progress.h"

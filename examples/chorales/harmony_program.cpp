@@ -7,7 +7,7 @@
 #include "examples/chorales/baselines.h"
 #include "examples/chorales/chorale_program.h"
 #include "examples/chorales/chorale_song.h"
-#include "examples/common/interrupt.h"
+#include "examples/common/error.h"
 #include "nn/distributed/process_group.h"
 #include "nn/models/beam_search.h"
 #include "nn/training/evaluate.h"

@@ -18,7 +18,6 @@
 #include "core/cpu.h"
 #include "core/version.h"
 #include "examples/common/error.h"
-#include "examples/common/interrupt.h"
 #include "examples/common/settings.h"
 #include "nn/distributed/process_group.h"
 
@@ -50,7 +49,7 @@ int complain(std::string_view name, std::string message, int code) {
   // then ends the other processes. They wait for that, 10 s at most.
   if (const int rank = nn::rank_of_mpirun(); rank > 0) {
     for (int i = 0; i < 100; ++i) {
-      if (interrupted()) return code;
+      if (nn::stop_signal() != 0) return code;
       ::usleep(100'000);
     }
     message = str("process ", rank, ": ", message);
@@ -234,7 +233,7 @@ int run_program(int argc, char** argv, const std::string& name, const std::strin
   try {
     const int code = parse_and_run(argc, argv, typed, about, describe, run);
     nn::finish_processes();
-    ignore_signals();
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::signal(signal, SIG_IGN);  // all is done
     if (rank > 0) return code;
     if (std::cout.flush() || code != 0) return code;
     return complain(typed, "cannot write to standard output", 1);

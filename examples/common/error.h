@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "nn/training/stop_signals.h"
 
 namespace stretto::examples {
 
@@ -12,6 +13,15 @@ namespace stretto::examples {
 struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
+
+/// Thrown to leave work that is not saved, such as an evaluation or a generation, when a signal has
+/// asked the run to stop. It is not an error, so it does not derive from std::exception.
+struct Interrupted {};
+
+/// Throws Interrupted if a signal has asked the run to stop.
+inline void check_interrupt() {
+  if (nn::stop_signal() != 0) throw Interrupted();
+}
 
 /// Calls `f`. Errors of the library about a user's file or device become UsageErrors;
 /// OutOfMemory does not.

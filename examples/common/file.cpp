@@ -16,7 +16,6 @@
 #include "core/atomic_file.h"
 #include "core/available_memory.h"
 #include "examples/common/error.h"
-#include "examples/common/interrupt.h"
 
 namespace stretto::examples {
 namespace {
@@ -171,7 +170,7 @@ void write_file_atomically(const std::string& path, std::string_view bytes) {
     if (S_ISDIR(existing.st_mode)) throw UsageError(cannot_write(path, EISDIR));
     return write_in_place(path, bytes);
   }
-  const auto lock = finish_files();
+  const nn::DelaySignals delay;
   std::optional<AtomicFile> file;
   as_usage([&] { file.emplace(path); });
   file->write(bytes.data(), int64_t(bytes.size()));

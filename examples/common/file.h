@@ -42,7 +42,7 @@ class MappedFile {
 /// file as a whole. An existing device or pipe is written directly. Throws UsageError if the
 /// path cannot be opened (a directory, a missing folder, no permission) and Error if writing
 /// fails (disk full); the old file then stays. A signal that ends the program waits until the
-/// file is complete (interrupt.h).
+/// file is complete (nn::DelaySignals).
 void write_file_atomically(const std::string& path, std::string_view bytes);
 
 }  // namespace stretto::examples

@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-#include "examples/common/interrupt.h"
+#include "examples/common/error.h"
 #include "examples/groove/groove_report.h"
 #include "examples/groove/groove_tokens.h"
 #include "nn/models/generation.h"

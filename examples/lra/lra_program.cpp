@@ -4,7 +4,7 @@
 #include <iostream>
 #include <utility>
 
-#include "examples/common/interrupt.h"
+#include "examples/common/error.h"
 #include "examples/common/settings.h"
 #include "examples/lra/image.h"
 #include "examples/lra/text.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "examples/common/interrupt.h"
+#include "examples/common/error.h"
 #include "music/infill.h"
 #include "nn/data/crops.h"
 #include "nn/training/evaluate.h"

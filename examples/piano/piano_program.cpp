@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "examples/common/interrupt.h"
+#include "examples/common/error.h"
 #include "examples/piano/piano_report.h"
 #include "examples/piano/position_measures.h"
 #include "nn/distributed/gradient_reducer.h"

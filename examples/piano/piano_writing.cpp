@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "examples/common/interrupt.h"
+#include "examples/common/error.h"
 #include "nn/models/generation.h"
 #include "nn/training/evaluate.h"
 #include "ops/create.h"

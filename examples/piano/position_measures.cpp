@@ -7,7 +7,7 @@
 #include "autograd/tape.h"
 #include "core/parallel.h"
 #include "core/random.h"
-#include "examples/common/interrupt.h"
+#include "examples/common/error.h"
 #include "nn/training/evaluate.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"

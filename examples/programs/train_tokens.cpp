@@ -10,8 +10,8 @@
 
 #include "core/digest.h"
 #include "examples/common/counting.h"
+#include "examples/common/error.h"
 #include "examples/common/file.h"
-#include "examples/common/interrupt.h"
 #include "examples/common/text_file.h"
 #include "examples/training/model_program.h"
 #include "nn/data/crops.h"

@@ -8,7 +8,7 @@
 
 #include "core/digest.h"
 #include "examples/common/command_line.h"
-#include "examples/common/interrupt.h"
+#include "examples/common/error.h"
 #include "examples/common/words.h"
 #include "examples/published/model_options.h"
 #include "examples/text/corpus.h"
@@ -147,10 +147,14 @@ void FinetuneProgram::prepare() {
   open_model();
   read_texts();
   crops_.emplace(train_, s.batch, s.length, s.seed);
-  frozen_digest_ = digest_of(frozen());
-  Digest data;
+  Digest data, weights;
   for (const nn::TokenStream* tokens : {&train_, &valid_})
     tokens->each([&](int64_t token) { data.add(token); });
+  for (const nn::NamedTensor& p : frozen()) {
+    const Tensor values = p.tensor.to(Device()).contiguous();
+    weights.add(values.raw_data(), values.numel() * item_size(values.dtype()));
+  }
+  frozen_digest_ = weights.text();
   use_model(std::shared_ptr<nn::Module>(pretrained_, pretrained_->model.get()), s);
   make_trainer(optimizer(vaswani_adam(s.weight_decay)), schedule_of(s),
                {data.text(), "texts than those of --data and --validation"}, s.batch * s.length);

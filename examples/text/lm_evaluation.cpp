@@ -5,17 +5,14 @@
 #include <cmath>
 #include <utility>
 
-#include "examples/common/interrupt.h"
+#include "autograd/profile.h"
+#include "examples/common/error.h"
 #include "nn/distributed/process_group.h"
 #include "nn/models/generation.h"
 #include "ops/create.h"
 
 namespace stretto::examples {
 namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // Calls f for every token; returns false if `stop` ended the loop.
 template <class F>
@@ -44,7 +41,7 @@ Evaluation evaluate(nn::LanguageModel& model, const nn::TokenStream& tokens,
                             .same_length = same ? nn::SameLength::original : nn::SameLength::off}};
   const Device device = model.device();
   const size_t length = size_t(o.rule.length);
-  const double begin = now();
+  const double begin = steady_seconds();
   nn::LanguageModel::Cache memory = empty;
   nn::EvaluationReducer sums(2 * length + 1);
   // Losses by position, their counts by position, and the number of visible tokens; empty if
@@ -87,7 +84,7 @@ Evaluation evaluate(nn::LanguageModel& model, const nn::TokenStream& tokens,
     result.all.tokens += result.at[i].tokens;
   }
   result.context = total.back() / double(result.all.tokens);
-  result.seconds = now() - begin;
+  result.seconds = steady_seconds() - begin;
   return result;
 }
 

@@ -21,8 +21,8 @@
 #include "core/parallel.h"
 #include "core/storage.h"
 #include "examples/common/command_line.h"
+#include "examples/common/error.h"
 #include "examples/common/file.h"
-#include "examples/common/interrupt.h"
 #include "examples/common/settings.h"
 #include "nn/distributed/process_group.h"
 #include "nn/training/device_config.h"
@@ -74,22 +74,7 @@ NamedTexts command_and_program(const RunOptions& o) {
   return all;
 }
 
-// Throws UsageError if a value of any process differs from the value of process 0.
-void check_same_on_all(const NamedTexts& mine) {
-  const std::string difference = nn::process_group().first_difference(mine);
-  require(difference.empty(), difference);
-}
-
 }  // namespace
-
-std::string digest_of(const std::vector<nn::NamedTensor>& tensors) {
-  Digest digest;
-  for (const nn::NamedTensor& n : tensors) {
-    const Tensor values = n.tensor.detach().to(Device()).contiguous();
-    digest.add(values.raw_data(), values.numel() * item_size(values.dtype()));
-  }
-  return digest.text();
-}
 
 std::string fixed(double value, int digits) {
   std::ostringstream text;
@@ -157,17 +142,12 @@ void TrainingProgram::load(const nn::SafetensorsFile& file) {
   take(trainer_->load(file), path);
 }
 
-// Returns settings, data and weights by name. In addition to the command line they must be the same
-// in all processes of a run.
-NamedTexts TrainingProgram::identity() const {
-  NamedTexts all;
-  for (const auto& [name, value] : notes_) all.emplace_back(option_of(name), value);
-  all.emplace_back("--micro-batches", std::to_string(trainer_->n_micro_batches()));
-  all.emplace_back("--sequence-parallel", std::to_string(run_.sequence_parallel));
-  all.emplace_back("the step", std::to_string(step()));
-  all.emplace_back("the data", trained_data_->fingerprint.get());
-  all.emplace_back("the weights", digest_of(model_->named_parameters()));
-  return all;
+// Throws UsageError if settings, data or weights of a process differ from those of process 0.
+void TrainingProgram::check_ranks_agree() {
+  for (const auto& [name, value] : notes_) trainer().options.metadata[option_of(name)] = value;
+  trainer().options.metadata["the data"] = trained_data_->fingerprint.get();
+  as_usage([&] { trainer().check_ranks_agree(); });
+  trainer().options.metadata.clear();  // save() writes both
 }
 
 std::string TrainingProgram::model_and_machine() const {
@@ -279,14 +259,17 @@ int TrainingProgram::run() {
     return 0;
   }
   require(!run_.report_only || !run_.resume.empty(), "--evaluate: needs --resume FILE");
-  install_interrupt_handlers();
-  end_on_signal("Stopped before training.");
+  nn::end_on_signal("Stopped before training.");
   const bool is_root = nn::process_group().is_root(), alone = nn::process_group().size() == 1;
   check_outside_inputs(run_.out, run_.all->inputs());
   if (is_root) claim_folder();
-  if (!alone) check_same_on_all(command_and_program(run_));
+  if (!alone) {
+    const auto other = nn::process_group().first_difference(command_and_program(run_));
+    require(other.empty(), other);
+  }
   prepare();
-  if (!alone && !run_.report_only) check_same_on_all(identity());
+  if (!run_.report_only) set_trainer_options();
+  if (!alone && !run_.report_only) check_ranks_agree();
   if (is_root) open_folder();
   bool done = true;
   try {
@@ -296,8 +279,7 @@ int TrainingProgram::run() {
       begin_page();
     }
     if (!run_.report_only) {
-      set_trainer_options();
-      ask_on_signal();
+      trainer().options.stop = nn::stop_on_signals();
       try {
         done = trainer().run([&](int64_t i) { return loss(i); }, [&] { return validate(); });
       } catch (const Interrupted&) {
@@ -314,8 +296,8 @@ int TrainingProgram::run() {
     // A UsageError would mean that nothing was changed, but the run may have written files.
     throw std::runtime_error(e.what());
   }
-  if (!is_root) end_on_signal("");
-  return done ? 0 : interrupted_exit_code();
+  if (!is_root) nn::end_on_signal("");
+  return done ? 0 : nn::stop_exit_code();
 }
 
 // Called after training and after a signal has ended it; the checkpoint is saved in both cases.
@@ -326,7 +308,7 @@ void TrainingProgram::finish(bool done) {
     return;
   }
   if (!run_.report_only) try_to_write_page(RunState::scoring);
-  end_on_signal(run_.report_only ? "Stopped." : stopped());
+  nn::end_on_signal(run_.report_only ? "Stopped." : stopped());
   say_communication();
   report();
   if (!run_.report_only) write_page(RunState::done);
@@ -350,7 +332,6 @@ void TrainingProgram::set_trainer_options() {
   o.quiet = !nn::process_group().is_root();
   o.evaluate_every = run_.evaluate_every;
   o.save_every = run_.save_every;
-  o.stop = interrupted;
   o.annotate = [this](double validation) { return annotation(validation); };
   o.after_evaluation = [this] { after_evaluation(); };
   o.save = [this] { save_and_publish(); };
@@ -361,7 +342,7 @@ void TrainingProgram::set_trainer_options() {
 void TrainingProgram::save_and_publish() {
   const bool replaces = folder_ && folder_->staged();
   if (replaces) try_to_write_page(RunState::training);  // the earlier run's page is removed
-  const auto lock = finish_files();
+  const nn::DelaySignals delay;
   save(path("checkpoint.safetensors"));
   if (!replaces) return;
   folder_->publish(all_files());

@@ -27,9 +27,6 @@ namespace stretto::examples {
 
 std::string fixed(double value, int digits);
 
-/// Returns a checksum of the values.
-std::string digest_of(const std::vector<nn::NamedTensor>& tensors);
-
 /// A program also has declare(OptionList&), which run_program calls (common/command_line.h), and
 /// its settings: a TrainingSettings with more members.
 class TrainingProgram {
@@ -182,7 +179,7 @@ class TrainingProgram {
 
  private:
   void load_model();
-  NamedTexts identity() const;
+  void check_ranks_agree();
   std::string final_path(const std::string& name) const;
   void claim_folder();
   void open_folder();

@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string_view>
@@ -15,26 +16,44 @@ namespace {
 
 constexpr std::array<int, 3> stopping{SIGINT, SIGTERM, SIGHUP};
 
+// Shared with the handler, which can interrupt any thread.
 std::atomic<int> received{0};
+std::atomic<const std::string*> words{nullptr};  // of end_on_signal(); null: signals stop a run
+std::atomic<int> delays{0};  // 2 · objects of DelaySignals; + 1: the process is ending
+std::atomic<int> last{0};    // the signal that ends the process
 static_assert(std::atomic<int>::is_always_lock_free);
 
-// Uses only async-signal-safe functions (signal-safety(7)), as do the handlers below.
-void print(std::string_view line) {
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+// Uses only async-signal-safe functions (signal-safety(7)), as do the handler and end().
+void print(int to, std::string_view text) {
+  [[maybe_unused]] const ssize_t written = ::write(to, text.data(), text.size());
 }
 
-extern "C" void stop_after_step(int signal) {
+void end() {
+  if (const std::string* text = words.load()) {
+    print(STDOUT_FILENO, *text);
+    ::_exit(128 + last.load());
+  }
+  struct sigaction usual {};
+  usual.sa_handler = SIG_DFL;
+  ::sigemptyset(&usual.sa_mask);
+  ::sigaction(last.load(), &usual, nullptr);
+  ::raise(last.load());
+}
+
+void end_after_delays(int signal) {
+  last.store(signal);
+  if (const int before = delays.fetch_or(1); before == 0 || (before > 1 && before % 2 == 1)) end();
+}
+
+extern "C" void handle_stop(int signal) {
   const int error = errno;
   int none = 0;
-  if (received.compare_exchange_strong(none, signal)) {
-    if (::isatty(STDERR_FILENO)) print("\n");  // below a progress line
-    print("Stopping after this step; Ctrl-C now stops at once.\n");
-  } else {
-    struct sigaction usual {};
-    usual.sa_handler = SIG_DFL;
-    ::sigemptyset(&usual.sa_mask);
-    ::sigaction(signal, &usual, nullptr);
-    ::raise(signal);
+  const bool ends = words.load() != nullptr;
+  if (!ends && received.compare_exchange_strong(none, signal)) {
+    if (::isatty(STDERR_FILENO)) print(STDERR_FILENO, "\n");  // below a progress line
+    print(STDERR_FILENO, "Stopping after this step; Ctrl-C now stops at once.\n");
+  } else if (ends || signal == SIGINT) {
+    end_after_delays(signal);
   }
   errno = error;
 }
@@ -43,7 +62,7 @@ class Handlers {
  public:
   Handlers() {
     struct sigaction action {};
-    action.sa_handler = stop_after_step;
+    action.sa_handler = handle_stop;
     action.sa_flags = SA_RESTART;
     ::sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < stopping.size(); ++i) {
@@ -54,23 +73,38 @@ class Handlers {
   ~Handlers() {
     for (size_t i = 0; i < stopping.size(); ++i) ::sigaction(stopping[i], &before_[i], nullptr);
   }
-  Handlers(const Handlers&) = delete;
-  Handlers& operator=(const Handlers&) = delete;
 
  private:
   std::array<struct sigaction, stopping.size()> before_{};
 };
 
-}  // namespace
-
-std::function<bool()> stop_on_signals() {
+// Installs the handlers once; they outlive all other statics.
+std::shared_ptr<Handlers> install() {
   static std::mutex mutex;
-  // Shared, so that handlers are installed once; outlives all other statics.
   static auto& installed = *new std::weak_ptr<Handlers>;
   const std::lock_guard lock(mutex);
   std::shared_ptr<Handlers> handlers = installed.lock();
   if (!handlers) installed = handlers = std::make_shared<Handlers>();
-  return [handlers] { return stop_signal() != 0; };
+  return handlers;
+}
+
+}  // namespace
+
+std::function<bool()> stop_on_signals() {
+  words.store(nullptr);
+  return [handlers = install()] { return stop_signal() != 0; };
+}
+
+void end_on_signal(const std::string& last_words) {
+  [[maybe_unused]] static const auto& handlers = *new std::shared_ptr<Handlers>(install());
+  static auto& all = *new std::deque<std::string>;  // a handler may print an earlier one
+  words.store(&all.emplace_back(last_words + "\n"));
+  if (stop_signal() != 0) end_after_delays(stop_signal());
+}
+
+DelaySignals::DelaySignals() { delays.fetch_add(2); }
+DelaySignals::~DelaySignals() {
+  if (delays.fetch_sub(2) == 3) end();
 }
 
 int stop_signal() { return received.load(); }

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <cmath>
 #include <optional>
 
+#include "autograd/profile.h"
 #include "core/digest.h"
 #include "core/one_line.h"
 #include "core/random.h"
@@ -17,10 +17,6 @@
 
 namespace stretto::nn {
 namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 std::string fixed(double value) {
   char text[64];
@@ -83,22 +79,16 @@ void Trainer::check_ranks_agree() {
   for (const double at : {0.0, 0.1, 0.5, 0.9})
     if (options.schedule) rates += str(" ", options.schedule->at(step_ + 1, at));
   add("learning rates", rates);
-  const auto list = [&](const char* name, const std::vector<std::string>& items) {
-    std::string all;
-    for (const std::string& item : items) all += (all.empty() ? "" : ", ") + item;
-    add(name, all);
-  };
-  std::vector<std::string> metadata, trained, groups;
-  for (const auto& [name, value] : options.metadata) metadata.push_back(str(name, " = ", value));
+  for (const auto& [name, value] : options.metadata) settings.emplace_back(name, value);
+  std::string trained, groups;
   for (const NamedTensor& p : model_.named_parameters())
-    if (p.tensor.requires_grad()) trained.push_back(p.name);
+    if (p.tensor.requires_grad()) trained += (trained.empty() ? "" : ", ") + p.name;
   for (const ParameterGroup& g : optimizer_.groups())
-    groups.push_back(str(g.parameters.size(), " tensors, lr_scale ", g.lr_scale,
-                         g.lr_factor ? " with lr_factor" : "", ", weight_decay ", *g.weight_decay,
-                         ", use_muon ", g.use_muon));
-  list("metadata", metadata);
-  list("trained parameters", trained);
-  list("parameter groups", groups);
+    groups += str(groups.empty() ? "" : ", ", g.parameters.size(), " tensors, lr_scale ",
+                  g.lr_scale, g.lr_factor ? " with lr_factor" : "", ", weight_decay ",
+                  *g.weight_decay, ", use_muon ", g.use_muon);
+  add("trained parameters", trained);
+  add("parameter groups", groups);
   Digest weights;
   for (const NamedTensor& x : model_.named_tensors()) {
     const Tensor host = x.tensor.detach().to(Device()).contiguous();
@@ -162,9 +152,11 @@ double Trainer::progress() const {
                            : seconds() / (60 * options.minutes);
 }
 
-double Trainer::seconds() const { return earlier_seconds_ + (started_ ? now() - *started_ : 0); }
+double Trainer::seconds() const {
+  return earlier_seconds_ + (started_ ? steady_seconds() - *started_ : 0);
+}
 
-void Trainer::start_clock() { started_ = now(); }
+void Trainer::start_clock() { started_ = steady_seconds(); }
 
 bool Trainer::evaluation_is_due(double before, double after) const {
   if (options.evaluate_every > 0) return step_ % options.evaluate_every == 0;
@@ -185,7 +177,7 @@ Trainer::Agreed Trainer::agreed() const {
 
 bool Trainer::save_is_due() const {
   if (options.save_every > 0) return step_ % options.save_every == 0;
-  return options.save_minutes > 0 && now() - saved_at_ >= 60 * options.save_minutes;
+  return options.save_minutes > 0 && steady_seconds() - saved_at_ >= 60 * options.save_minutes;
 }
 
 bool Trainer::run(const std::function<Tensor(int64_t)>& loss,
@@ -197,7 +189,7 @@ bool Trainer::run(const std::function<Tensor(int64_t)>& loss,
   const bool is_root = process_group().is_root();
   check_folder();
   if (!options.folder.empty() && is_root) metrics();
-  saved_at_ = now();
+  saved_at_ = steady_seconds();
   std::optional<Progress> bar;
   if (!options.quiet && is_root)
     bar.emplace(options.steps, ProgressOptions{.starting_fraction = progress()});
@@ -210,9 +202,9 @@ bool Trainer::run(const std::function<Tensor(int64_t)>& loss,
       save_checkpoint();
       return false;
     }
-    const double before = at.progress, begin = now();
+    const double before = at.progress, begin = steady_seconds();
     const StepResult result = take_step(loss, before);
-    const double per_second = options.tokens_per_step / (now() - begin);
+    const double per_second = options.tokens_per_step / (steady_seconds() - begin);
     speed = speed == 0 ? per_second : 0.95 * speed + 0.05 * per_second;
     loss_sum_ = 0.98 * loss_sum_ + 0.02 * result.loss;
     loss_weight_ = 0.98 * loss_weight_ + 0.02;

@@ -142,6 +142,8 @@ class Trainer {
   /// schedule with an optimizer whose options set `lr`.
   Trainer(Module& model, Optimizer& optimizer, TrainerOptions options);
   ~Trainer();
+  /// Makes the comparison above, once; run() and step() make it by themselves.
+  void check_ranks_agree();
 
   /// Makes one update with the gradient of `loss`, a mean over the batch of the step. `loss` is
   /// called once per micro-batch; a micro-batch without scored targets has loss 0 and zero
@@ -251,7 +253,6 @@ class Trainer {
     bool stop, save;
   };
   Agreed agreed() const;
-  void check_ranks_agree();
   bool save_is_due() const;
   bool evaluation_is_due(double before, double after) const;
   void measure(const std::function<double()>& validate, Progress* bar, double speed);

@@ -1,15 +1,15 @@
 // The files of a run: checkpoints, metrics and resuming from them.
-#include <charconv>
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 #include <set>
 
+#include "autograd/profile.h"
 #include "core/parse_number.h"
 #include "nn/distributed/process_group.h"
 #include "nn/optim/weight_average.h"
+#include "nn/training/stop_signals.h"
 #include "nn/training/training_step.h"
 
 namespace stretto::nn {
@@ -19,16 +19,6 @@ constexpr const char* waiting_metrics = "metrics.csv.new";
 constexpr const char* previous_checkpoint = "checkpoint.previous.safetensors";
 constexpr const char* average_note = "trainer.average_updates";
 constexpr std::string_view average_prefix = "average.";
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-// The shortest text that parses to the same value.
-std::string exact(double value) {
-  char text[40];
-  return {text, std::to_chars(text, text + sizeof text, value).ptr};
-}
 
 // The settings of an optimization that a resumed run must share.
 std::string rate_of(const TrainerOptions& options, const Optimizer& optimizer) {
@@ -136,6 +126,7 @@ void Trainer::keep_previous() {
 // old run in the folder.
 void Trainer::save_checkpoint() {
   namespace fs = std::filesystem;
+  const DelaySignals delay;
   keep_previous();
   if (options.save) {
     options.save();
@@ -143,7 +134,7 @@ void Trainer::save_checkpoint() {
     save(checkpoint_path());
   }
   if (!options.folder.empty()) last_checkpoint_ = checkpoint_path();
-  saved_at_ = now();
+  saved_at_ = steady_seconds();
   if (!std::exchange(metrics_wait_, false)) return;
   std::error_code error;
   fs::rename(in_folder(waiting_metrics), in_folder("metrics.csv"), error);
@@ -167,7 +158,9 @@ void Trainer::save(const std::string& path, TrainingState state) const {
   state.step = step_;
   state.random = random_state();
   state.metadata.insert(options.metadata.begin(), options.metadata.end());
-  const auto note = [&](const char* name, double value) { state.metadata[name] = exact(value); };
+  const auto note = [&](const char* name, double value) {
+    state.metadata[name] = exact_text(value);
+  };
   state.metadata["trainer.schedule"] = rate_of(options, optimizer_);
   state.metadata["trainer.groups"] = groups_of(optimizer_);
   if (options.steps == 0) note("trainer.seconds", seconds());

@@ -9,7 +9,6 @@
 #include <iostream>
 
 #include "examples/common/error.h"
-#include "examples/common/interrupt.h"
 #include "tests/examples/temp_dir.h"
 #include "tests/examples/tiny_run.h"
 
@@ -27,11 +26,15 @@ std::pair<std::string, std::string> output_of(const Body& body) {
       ::dup2(::open(folder.file(std::to_string(stream)).c_str(), O_WRONLY | O_CREAT, 0600), stream);
     char name[] = "name";
     char* words[] = {name, nullptr};
-    ::_exit(run_program(
-        1, words, name, "", [](CLI::App&) {}, body));
+    const int code = run_program(
+        1, words, name, "", [](CLI::App&) {}, body);
+    if (code == 0)
+      for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::raise(signal);
+    ::_exit(code);
   }
   int status = 0;
   ::waitpid(child, &status, 0);
+  CHECK(WIFEXITED(status));
   return {read_file(folder.file("1")), read_file(folder.file("2"))};
 }
 
@@ -81,24 +84,12 @@ TEST_CASE("arguments are quoted for a shell", "[examples]") {
 
 TEST_CASE("a program that has finished ignores later signals", "[examples]") {
   const auto [out, err] = output_of([] {
-    ::signal(SIGINT, SIG_DFL);
-    install_interrupt_handlers();
-    end_on_signal("Stopped.");
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::signal(signal, SIG_DFL);
+    nn::end_on_signal("Stopped.");
     std::cout << "done" << std::endl;
     return 0;
   });
   CHECK(out == "done\n");
-  const pid_t child = ::fork();
-  if (child == 0) {
-    install_interrupt_handlers();
-    end_on_signal("Stopped.");
-    ignore_signals();
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::raise(signal);
-    ::_exit(3);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 3));
 }
 
 TEST_CASE("options without effect are rejected", "[examples]") {

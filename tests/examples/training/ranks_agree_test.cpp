@@ -80,7 +80,7 @@ TEST_CASE("A trainer names what differs between ranks, on all of them", "[proces
   const std::vector<std::pair<std::string, std::string>> differences{
       {"nothing", "trained 2 steps"},
       {"steps", "[Trainer] rank 1 has steps 3, rank 0 has 2; all ranks must make the same calls"},
-      {"metadata", "[Trainer] rank 1 has metadata text = b, rank 0 has text = a;"},
+      {"metadata", "[Trainer] rank 1 has text b, rank 0 has a;"},
       {"rate", "[Trainer] rank 1 has learning rates 0.2, rank 0 has 0.1;"},
       {"frozen", "[Trainer] rank 1 has trained parameters none, rank 0 has weight, bias;"},
       {"lr_scale", "[Trainer] rank 1 has parameter groups 2 tensors, lr_scale 0.5, weight_decay 0"},
