@@ -10,18 +10,10 @@
 #include <filesystem>
 
 #include "examples/common/file.h"
+#include "examples/common/text_file.h"
 
 namespace stretto::study {
 namespace {
-
-std::vector<std::string> fields_of(const std::string& line) {
-  std::vector<std::string> fields;
-  for (size_t begin = 0, end; begin <= line.size(); begin = end + 1) {
-    end = std::min(line.find(',', begin), line.size());
-    fields.push_back(line.substr(begin, end - begin));
-  }
-  return fields;
-}
 
 [[noreturn]] void fail(const std::string& path) {
   throw std::runtime_error(path + ": " + std::strerror(errno));
@@ -80,11 +72,12 @@ std::vector<Row> read_rows(const std::string& path, const std::vector<std::strin
   for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos;
        begin = end + 1) {
     const std::string where = path + ", line " + std::to_string(++number) + ": ";
-    const std::vector<std::string> fields = fields_of(text.substr(begin, end - begin));
+    const auto fields = examples::fields_of(std::string_view(text).substr(begin, end - begin), ',');
     if (number == 1) {
-      examples::require(fields == columns, where +
-                                               "has other columns than this program writes; choose "
-                                               "another --out, or remove the file");
+      examples::require(std::equal(fields.begin(), fields.end(), columns.begin(), columns.end()),
+                        where +
+                            "has other columns than this program writes; choose "
+                            "another --out, or remove the file");
       continue;
     }
     examples::require(fields.size() == columns.size(),

@@ -25,7 +25,9 @@
 
 #include "core/parse_number.h"
 #include "examples/common/error.h"
+#include "examples/common/text_file.h"
 #include "nn/files/safetensors.h"
+#include "nn/training/metrics.h"
 
 namespace stretto::examples {
 
@@ -37,10 +39,7 @@ inline std::string as_text(const std::string& value) { return value; }
 inline std::string as_text(int64_t value) { return std::to_string(value); }
 inline std::string as_text(uint64_t value) { return std::to_string(value); }
 inline std::string as_text(bool value) { return value ? "1" : "0"; }
-inline std::string as_text(double value) {
-  char text[40];
-  return {text, std::to_chars(text, text + sizeof text, value).ptr};  // the shortest exact text
-}
+inline std::string as_text(double value) { return nn::exact_text(value); }
 
 /// Parses the whole of `text` as a value; false if it is anything else.
 inline bool read_text(const std::string& text, std::string& value) {
@@ -99,10 +98,9 @@ const T& find_name(const std::map<std::string, T>& table, const std::string& opt
 inline std::vector<int64_t> read_list(const std::string& option, const std::string& text) {
   std::vector<int64_t> numbers;
   if (text.empty()) return numbers;
-  for (size_t begin = 0, end; begin <= text.size(); begin = end + 1) {
-    end = std::min(text.find(',', begin), text.size());
+  for (const std::string_view part : fields_of(text, ',')) {
     int64_t number = 0;
-    require(read_text(text.substr(begin, end - begin), number),
+    require(read_text(std::string(part), number),
             option + " " + text + ": must be whole numbers with commas between them");
     numbers.push_back(number);
   }

@@ -19,6 +19,15 @@ void refuse_known_format(std::string_view bytes, const std::string& path,
   require(format.empty(), path + ": is " + format + "; expected " + expected);
 }
 
+std::vector<std::string_view> fields_of(std::string_view text, char separator, size_t most) {
+  std::vector<std::string_view> parts;
+  for (size_t begin = 0, end; begin <= text.size() && parts.size() < most; begin = end + 1) {
+    end = std::min(text.find(separator, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+  }
+  return parts;
+}
+
 std::string_view without_byte_order_mark(std::string_view text) {
   while (text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
   return text;

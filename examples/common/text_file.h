@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace stretto::examples {
 
@@ -12,6 +13,10 @@ namespace stretto::examples {
 /// known_format(bytes) (core/known_format.h) is not empty.
 void refuse_known_format(std::string_view bytes, const std::string& path,
                          const std::string& expected);
+
+/// Returns the parts of `text` before, between and after separators; at most the first `most`.
+std::vector<std::string_view> fields_of(std::string_view text, char separator,
+                                        size_t most = SIZE_MAX);
 
 /// Returns `text` without the byte order mark of UTF-8 (EF BB BF) that it may begin with.
 std::string_view without_byte_order_mark(std::string_view text);

@@ -25,15 +25,6 @@ MidiFiles files_of(const std::string& folder) {
   return found;
 }
 
-std::vector<std::string> fields(std::string_view line) {
-  std::vector<std::string> all;
-  for (size_t begin = 0, end = 0; end < line.size(); begin = end + 1) {
-    end = std::min(line.find('\t', begin), line.size());
-    all.emplace_back(line.substr(begin, end - begin));
-  }
-  return all;
-}
-
 using Part = std::vector<PianoPiece> PianoLibrary::*;
 
 std::map<std::string, Part> read_split(const std::string& path) {
@@ -45,7 +36,8 @@ std::map<std::string, Part> read_split(const std::string& path) {
   std::map<std::string, Part> rows;
   const MappedFile table(path);
   each_line(table.bytes(), path, [&](std::string_view line, int64_t number) {
-    const std::vector<std::string> row = fields(line);
+    std::vector<std::string_view> row;
+    if (!line.empty()) row = fields_of(line, '\t');
     if (number == 1) {
       const auto column = [&](const std::string& name) {
         const auto it = std::find(row.begin(), row.end(), name);
@@ -59,12 +51,13 @@ std::map<std::string, Part> read_split(const std::string& path) {
     const std::string place = path + ", line " + as_text(number) + ": ";
     require(row.size() > std::max(file, split),
             place + "has " + as_text(int64_t(row.size())) + " columns; its first line has more");
-    const auto part = parts.find(row[split]);
+    const auto part = parts.find(std::string(row[split]));
     require(part != parts.end(),
-            place + "split \"" + row[split] + "\"; must be train, valid or test");
+            place + "split \"" + std::string(row[split]) + "\"; must be train, valid or test");
     const auto [known, added] = rows.emplace(row[file], part->second);
-    require(added || known->second == part->second,
-            place + "file \"" + row[file] + "\" is in another split on an earlier line");
+    require(
+        added || known->second == part->second,
+        place + "file \"" + std::string(row[file]) + "\" is in another split on an earlier line");
   });
   require(!table.bytes().empty(), path + ": is empty");
   return rows;

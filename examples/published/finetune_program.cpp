@@ -4,11 +4,11 @@
 #include <cmath>
 #include <filesystem>
 #include <iostream>
-#include <sstream>
 
 #include "core/digest.h"
 #include "examples/common/command_line.h"
 #include "examples/common/error.h"
+#include "examples/common/text_file.h"
 #include "examples/common/words.h"
 #include "examples/published/model_options.h"
 #include "examples/text/corpus.h"
@@ -26,13 +26,6 @@ constexpr const char* before_note = "validation_before";
 constexpr const char* merge_note = "merge";
 
 std::string perplexity(double nats) { return fixed(std::exp(nats), 2); }
-
-std::vector<std::string> split(const std::string& names) {
-  std::vector<std::string> all;
-  std::istringstream in(names);
-  for (std::string name; std::getline(in, name, ',');) all.push_back(name);
-  return all;
-}
 
 }  // namespace
 
@@ -89,11 +82,12 @@ void FinetuneProgram::open_model() {
   model.train();
   manual_seed(s.seed);
   if (s.full) return;
+  const auto targets = fields_of(s.targets, ',');
   try {
     n_adapters_ = int64_t(nn::add_lora(model, {.rank = s.rank,
                                                .alpha = s.alpha,
                                                .dropout = s.lora_dropout,
-                                               .targets = split(s.targets)})
+                                               .targets = {targets.begin(), targets.end()}})
                               .size());
     nn::peft_tensors(model, pretrained_->names);
   } catch (const OutOfMemory&) {

@@ -10,6 +10,7 @@
 #include "core/parse_number.h"
 #include "examples/common/file.h"
 #include "examples/common/settings.h"
+#include "examples/common/text_file.h"
 #include "examples/common/words.h"
 #include "examples/report/page.h"
 #include "examples/report/report.h"
@@ -26,16 +27,6 @@ constexpr size_t most_runs = 100, most_cells = 40'000, most_music = 1'200'000,
 // Limits of a metrics.csv.
 constexpr size_t most_columns = 200;
 constexpr int64_t most_header = 20'000;
-
-// Splits a line at its commas; returns at most `most` + 1 parts.
-std::vector<std::string_view> cells_of(std::string_view line, size_t most) {
-  std::vector<std::string_view> all;
-  for (size_t begin = 0, end; begin <= line.size() && all.size() <= most; begin = end + 1) {
-    end = std::min(line.find(',', begin), line.size());
-    all.push_back(line.substr(begin, end - begin));
-  }
-  return all;
-}
 
 // Returns the text without surrounding white space.
 std::string_view trimmed(std::string_view text) {
@@ -60,7 +51,7 @@ std::optional<double> number_of(std::string_view cell) {
 
 json row_of(std::string_view line, size_t columns) {
   json row = json::array();
-  for (const std::string_view cell : cells_of(line, columns)) {
+  for (const std::string_view cell : fields_of(line, ',', columns + 1)) {
     const std::optional<double> value = number_of(cell);
     if (!value) return nullptr;
     row.push_back(std::isfinite(*value) ? json(*value) : json());
@@ -72,7 +63,7 @@ json row_of(std::string_view line, size_t columns) {
 std::vector<std::string> columns_of(std::string_view line) {
   std::vector<std::string> names;
   bool named = false;
-  const std::vector<std::string_view> cells = cells_of(line, most_columns);
+  const std::vector<std::string_view> cells = fields_of(line, ',', most_columns + 1);
   require(cells.size() <= most_columns && int64_t(line.size()) <= most_header,
           "metrics.csv has more than " + std::to_string(most_columns) + " columns or " +
               grouped(most_header) + " bytes of their names");
