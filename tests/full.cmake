@@ -4,7 +4,7 @@
 set(full
   # programs: killed, resumed, in several processes
   every_program faults_programs launch one_file_processes outputs processes program_reports
-  sequence_parallel train_chorales_input train_chorales_stop two_hosts
+  sequence_parallel shared_options train_chorales_input train_chorales_stop two_hosts
   # other builds, packages, a browser
   consumer headers_self_contained package_bare_root package_contents package_install_page
   package_subproject report_page

@@ -97,13 +97,16 @@ TEST_CASE("groove continues with every pair of kernel and positional encoding", 
 TEST_CASE("train_music writes with every pair of kernel and positional encoding", "[examples]") {
   PianoSettings s;
   s.length = 8;
-  const int pairs = each_pair<PianoSettings>(s, [](const PianoSettings& tiny) {
+  const PianoLibrary library = generated_library(1, s.language());
+  const auto judged = windows(library.test, s.language(), 12, 3);
+  const int pairs = each_pair<PianoSettings>(s, [&](const PianoSettings& tiny) {
     nn::LanguageModel model(tiny.model());
     const nn::PositionSettings p = tiny.positions();
     PianoWritingOptions o{.tokens = std::min<int64_t>(24, tiny.room(p)),
                           .limit = tiny.cache_limit(p, 0)};
     if (!tiny.has_position("learned")) o.tokens = 24;
-    write_piano(model, tiny.language(), {}, o);
+    CHECK(write_piano(model, tiny.language(), {}, o).size() > 1);
+    for (const double loss : loss_by_position(model, judged, 12, 2)) CHECK(std::isfinite(loss));
     model.attention_weights(full({1, 12}, 1, {.dtype = i64}));  // the length of an evaluation
   });
   CHECK(pairs == pairs_by_traits(false));
@@ -163,15 +166,14 @@ TEST_CASE("programs finish with positions and kernels that need special generati
   const TempDir folder;
   const std::string chorales = folder.file("tiny.json");
   save_chorales(chorales, tiny_chorales());
-  const Arguments tiny{"--layers",   "1",  "--d-model", "16", "--heads", "2", "--batch",    "2",
-                       "--d-hidden", "16", "--threads", "1",  "--steps", "1", "--features", "4"};
+  const Arguments tiny = words(
+      "--layers 1 --d-model 16 --heads 2 --batch 2 --d-hidden 16 --threads 1 "
+      "--steps 1 --features 4");
   const std::vector<std::pair<std::string, Arguments>> programs{
       {"train_chorales", {"--data", chorales, "--length", "16"}},
       {"train_music",
-       {"--length", "16", "--eval-windows", "2", "--validation-windows", "2", "--picture-length",
-        "8"}},
-      {"train_lm",
-       {"--length", "16", "--held-out", "0.0005", "--validation-tokens", "32", "--generate", "40"}},
+       words("--length 16 --eval-windows 2 --validation-windows 2 --picture-length 8")},
+      {"train_lm", words("--length 16 --held-out 0.0005 --validation-tokens 32 --generate 40")},
       {"groove", {"--length", "300", "--continuations", "1"}}};
   for (const auto& [program, more] : programs)
     for (const Arguments& pair : {Arguments{"--position", "learned"},
@@ -209,15 +211,14 @@ TEST_CASE("lengths out of range of a table of positions are rejected", "[example
         {"--position", position, "--attention", "softmax", "--length", "16", "--eval-length", "33"},
         "--eval-length 33" + has + "32 positions");
   }
-  refused("train_lm",
-          {"--position", "bert", "--memory", "8", "--length", "16", "--eval-memory", "9"},
+  refused("train_lm", words("--position bert --memory 8 --length 16 --eval-memory 9"),
           "--eval-length 16 with --eval-memory 9: --position bert is limited to 24 positions");
-  refused("train_chorales", {"--position", "learned", "--length", "16", "--generate", "9"},
+  refused("train_chorales", words("--position learned --length 16 --generate 9"),
           "--generate 9: --position learned is limited to 32 positions");
-  refused("train_chorales", {"--position", "bert", "--length", "16", "--prime", "9"},
+  refused("train_chorales", words("--position bert --length 16 --prime 9"),
           "--prime 9: --position bert is limited to 32 positions");
   for (const char* program : {"train_chorales", "harmonize", "train_lm", "groove", "lra"})
-    refused(program, {"--position", "bert", "--attention", "softmax", "--max-distance", "3"},
+    refused(program, words("--position bert --attention softmax --max-distance 3"),
             std::string("--max-distance 3 for sequences of ") +
                 (std::string(program) == "harmonize"  ? "64"
                  : std::string(program) == "train_lm" ? "128"

@@ -62,8 +62,8 @@ std::vector<Collision> collisions(const TempDir& folder) {
   const std::string music = made("music"), prompt = music + "/prompt.mid";
   for (const Tiny& tiny : programs())  // writes prompt.mid
     if (tiny.name == "groove")
-      run(tiny.path(), tiny.command(music, {"--steps", "1", "--continuations", "1", "--tokens", "4",
-                                            "--prompts", "1"}));
+      run(tiny.path(),
+          tiny.command(music, words("--steps 1 --continuations 1 --tokens 4 --prompts 1")));
   for (const std::string& out : {music, music + "/results"}) {
     train("train_music", out, music, {"--data"});
     train("groove", out, music, {"--data"});

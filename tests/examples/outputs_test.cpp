@@ -9,61 +9,40 @@
 #include <sstream>
 
 #include "tests/examples/chorales/train_chorales.h"
-#include "tests/examples/tiny_run.h"
+#include "tests/examples/tiny_programs.h"
 
 namespace stretto::examples::testing {
 namespace {
 
 namespace fs = std::filesystem;
 
-const Arguments tiny_model{"--layers", "1", "--d-model", "16", "--heads", "2", "--batch",    "2",
-                           "--warmup", "5", "--threads", "1",  "--steps", "2", "--d-hidden", "32"};
-
-/// A program with a tiny model (a few hundredths of a second) that writes all kinds of files.
-struct Tiny {
-  std::string name, own;  // own: a file that only this program writes
-  Arguments more;
+/// A program that writes all kinds of files, one of them, `own`, that only this program writes.
+struct Writer : Tiny {
+  std::string own;
 };
 
-std::vector<Tiny> programs(const TempDir& folder) {
+std::vector<Writer> writers(const TempDir& folder) {
   const std::string chorales = folder.file("tiny.json");
   save_chorales(chorales, tiny_chorales());
-  return {
-      {"train_lm",
-       "generated.txt",
-       {"--length", "16", "--validation-tokens", "64", "--held-out", "0.001", "--generate", "4"}},
-      {"lra",
-       "basic_val.tsv",
-       {"--small", "--expressions", "20", "--held-out-expressions", "5", "--max-depth", "2",
-        "--min-expression", "2", "--max-expression", "8", "--max-length", "8", "--d-head", "0",
-        "--write-data"}},
-      {"train_chorales",
-       "primed.mid",
-       {"--length", "32", "--generate", "4", "--prime", "2", "--final-stride", "32", "--data",
-        chorales}},
-      {"harmonize", "harmonized-1.mid", {"--length", "8", "--pieces", "1", "--data", chorales}},
-      {"train_music",
-       "templates.svg",
-       {"--length", "16", "--validation-windows", "2", "--eval-windows", "2", "--generate", "8",
-        "--picture-length", "8", "--features", "8", "--position", "learned+sine"}},
-      {"groove",
-       "continuation-1.mid",
-       {"--length", "300", "--continuations", "1", "--tokens", "4"}}};
+  std::vector<Writer> all{{tiny_program("train_lm"), "generated.txt"},
+                          {tiny_program("lra"), "basic_val.tsv"},
+                          {tiny_program("train_chorales"), "primed.mid"},
+                          {tiny_program("harmonize"), "harmonized-1.mid"},
+                          {tiny_program("train_music"), "templates.svg"},
+                          {tiny_program("groove"), "continuation-1.mid"}};
+  const std::vector<std::string> more{"--generate 4",
+                                      "--expressions 20 --held-out-expressions 5 --write-data",
+                                      "--generate 4 --prime 2 --data " + chorales,
+                                      "--pieces 1 --data " + chorales,
+                                      "--generate 8 --position learned+sine",
+                                      "--length 300 --continuations 1 --tokens 4"};
+  for (size_t i = 0; i < all.size(); ++i)
+    for (const std::string& word : words("--steps 2 " + more[i])) all[i].more.push_back(word);
+  return all;
 }
 
 Ended run_in(const std::string& out, const Tiny& tiny, const Arguments& others = {}) {
-  Arguments all = tiny_model;
-  all.insert(all.end(), tiny.more.begin(), tiny.more.end());
-  all.insert(all.end(), {"--out", out});
-  all.insert(all.end(), others.begin(), others.end());
-  return run(find_program(tiny.name), all);
-}
-
-std::set<std::string> names_in(const std::string& folder) {
-  std::set<std::string> all;
-  for (const auto& entry : fs::directory_iterator(folder))
-    all.insert(entry.path().filename().string());
-  return all;
+  return run(tiny.path(), tiny.command(out, others));
 }
 
 std::set<std::string> lines_of(const std::string& path) {
@@ -80,7 +59,7 @@ TEST_CASE("a program does not replace files of other origin or links", "[example
   const TempDir folder;
   const std::string victim = folder.file("victim");
   write_file(victim, "precious");
-  for (const Tiny& tiny : programs(folder)) {
+  for (const Writer& tiny : writers(folder)) {
     INFO(tiny.name);
     const std::string out = folder.file(tiny.name);
     const Ended first = run_in(out, tiny);
@@ -118,9 +97,9 @@ TEST_CASE("a program does not replace files of other origin or links", "[example
 TEST_CASE("files of an earlier run remain until the new run has a checkpoint", "[examples]") {
   NEEDS_PROGRAM("train_lm");
   const TempDir folder;
-  const Tiny lm = programs(folder)[0];
+  const Tiny writer = writers(folder)[0];
   const std::string out = folder.file("out");
-  REQUIRE(run_in(out, lm).status == 0);
+  REQUIRE(run_in(out, writer).status == 0);
   const auto before = contents(out);
   const auto whole = [&] {
     for (const auto& [path, bytes] : before) CHECK(read_file(path) == bytes);
@@ -132,37 +111,33 @@ TEST_CASE("files of an earlier run remain until the new run has a checkpoint", "
   };
   // Invalid options are found before anything is written.
   for (const Arguments& wrong : {Arguments{"--micro-batches", "3"}, {"--micro-batches", "4"}}) {
-    const Ended ended = run_in(out, lm, with(wrong));
+    const Ended ended = run_in(out, writer, with(wrong));
     CHECK(ended.status == 2);
     CHECK(contents(out) == before);
   }
   ::setenv("STRETTO_CPU", "foo", 1);
-  const Ended unknown = run_in(out, lm, other);
+  const Ended unknown = run_in(out, writer, other);
   ::unsetenv("STRETTO_CPU");
   CHECK(unknown.status == 2);
   CHECK_THAT(unknown.complaint(), Containing("STRETTO_CPU is \"foo\""));
   CHECK(contents(out) == before);
   {  // killed after evaluations, before it saves
-    Arguments all = tiny_model;
-    all.insert(all.end(), lm.more.begin(), lm.more.end());
-    const Arguments long_run =
-        with({"--out", out, "--steps", "1000000", "--save-every", "1000000"});
-    all.insert(all.end(), long_run.begin(), long_run.end());
-    Program program(find_program("train_lm"), all);
+    Program program(writer.path(),
+                    writer.command(out, with({"--steps", "1000000", "--save-every", "1000000"})));
     REQUIRE(program.wait_for("step 3:"));
     whole();
     program.signal(SIGKILL);
     program.wait();
   }
   whole();
-  CHECK(run_in(out, lm, {"--resume", out + "/checkpoint.safetensors"}).status == 0);
+  CHECK(run_in(out, writer, {"--resume", out + "/checkpoint.safetensors"}).status == 0);
   CHECK(names_in(out).count(".stretto-staged") == 0);
   CHECK(read_file(out + "/checkpoint.safetensors") == before.at(out + "/checkpoint.safetensors"));
 
   // After its first checkpoint the directory looks as if it were the only run.
-  REQUIRE(run_in(out, lm, other).status == 0);
+  REQUIRE(run_in(out, writer, other).status == 0);
   const std::string single = folder.file("single");
-  REQUIRE(run_in(single, lm, {"--seed", "2", "--evaluate-every", "1"}).status == 0);
+  REQUIRE(run_in(single, writer, {"--seed", "2", "--evaluate-every", "1"}).status == 0);
   CHECK(names_in(out) == names_in(single));
   for (const char* name : {"checkpoint.safetensors", "text.txt", "generated.txt", "loss.svg"})
     CHECK(read_file(out + "/" + name) == read_file(single + "/" + name));
@@ -172,32 +147,32 @@ TEST_CASE("files of an earlier run remain until the new run has a checkpoint", "
 TEST_CASE("a resumed run does not replace files of other origin", "[examples]") {
   NEEDS_PROGRAM("train_lm");
   const TempDir folder;
-  const Tiny lm = programs(folder)[0];
+  const Tiny writer = writers(folder)[0];
   const std::string out = folder.file("out"), text = out + "/generated.txt";
-  REQUIRE(run_in(out, lm, {"--generate", "0"}).status == 0);
+  REQUIRE(run_in(out, writer, {"--generate", "0"}).status == 0);
   write_file(text, "mine");
   const Arguments resume{"--resume", out + "/checkpoint.safetensors"};
-  const Ended ended = run_in(out, lm, resume);
+  const Ended ended = run_in(out, writer, resume);
   CHECK(ended.status == 2);
   CHECK_THAT(ended.complaint(), Containing(" has a file generated.txt that was not made by a run"));
   CHECK(read_file(text) == "mine");
   fs::remove(out + "/.stretto");  // as with earlier versions, which wrote no list
-  CHECK(run_in(out, lm, resume).status == 0);
+  CHECK(run_in(out, writer, resume).status == 0);
   CHECK(read_file(text) != "mine");
 }
 
 TEST_CASE("an evaluation replaces that of another run only with --overwrite", "[examples]") {
   NEEDS_PROGRAM("train_lm");
   const TempDir folder;
-  const Tiny lm = programs(folder)[0];
+  const Tiny writer = writers(folder)[0];
   const std::string a = folder.file("a"), b = folder.file("b"), c = folder.file("c");
-  REQUIRE(run_in(a, lm).status == 0);
-  REQUIRE(run_in(b, lm, {"--seed", "2"}).status == 0);
+  REQUIRE(run_in(a, writer).status == 0);
+  REQUIRE(run_in(b, writer, {"--seed", "2"}).status == 0);
   const std::string text = read_file(b + "/generated.txt");
   const auto evaluate = [&](const std::string& out, const Arguments& more = {}) {
     Arguments all{"--evaluate", "--resume", a + "/checkpoint.safetensors", "--generate", "9"};
     all.insert(all.end(), more.begin(), more.end());
-    return run_in(out, lm, all);
+    return run_in(out, writer, all);
   };
   const Ended refused = evaluate(b);
   CHECK(refused.status == 2);
@@ -213,11 +188,9 @@ TEST_CASE("an evaluation replaces that of another run only with --overwrite", "[
 TEST_CASE("a run whose directory was removed does not write into the next run's", "[examples]") {
   NEEDS_PROGRAM("train_lm");
   const TempDir folder;
-  const Tiny lm = programs(folder)[0];
+  const Tiny writer = writers(folder)[0];
   const std::string out = folder.file("two words");
-  Arguments all = tiny_model;
-  all.insert(all.end(), lm.more.begin(), lm.more.end());
-  all.insert(all.end(), {"--out", out, "--steps", "1000000", "--save-every", "1000000"});
+  Arguments all = writer.command(out, words("--steps 1000000 --save-every 1000000"));
   Program first(find_program("train_lm"), all);
   REQUIRE(first.wait_for("step "));
   fs::remove_all(out);
@@ -231,7 +204,7 @@ TEST_CASE("a run whose directory was removed does not write into the next run's"
                                  " was removed or replaced during this run; no more files are "
                                  "written");
   CHECK(!fs::exists(out + "/checkpoint.safetensors"));
-  const Ended third = run_in(out, lm, {"--overwrite"});
+  const Ended third = run_in(out, writer, {"--overwrite"});
   CHECK(third.status == 2);
   CHECK_THAT(third.complaint(),
              Containing("another run, of process " + std::to_string(second.pid()) + ", is using "));
@@ -245,15 +218,12 @@ TEST_CASE("a run whose directory was removed does not write into the next run's"
 TEST_CASE("a run that a full disk ended at its start can be started again", "[examples]") {
   NEEDS_PROGRAM("train_lm");
   const TempDir folder;
-  const Tiny lm = programs(folder)[0];
+  const Tiny writer = writers(folder)[0];
   for (const long bytes : {1, 50, 100, 200, 1000}) {
     const std::string out = folder.file(std::to_string(bytes));
-    Arguments all = tiny_model;
-    all.insert(all.end(), lm.more.begin(), lm.more.end());
-    all.insert(all.end(), {"--out", out});
     INFO(bytes);
-    CHECK(run(find_program("train_lm"), all, {.largest_file = bytes}).status != 0);
-    const Ended again = run_in(out, lm);
+    CHECK(run(writer.path(), writer.command(out), {.largest_file = bytes}).status != 0);
+    const Ended again = run_in(out, writer);
     INFO(again.err);
     CHECK(again.status == 0);
   }
@@ -262,18 +232,16 @@ TEST_CASE("a run that a full disk ended at its start can be started again", "[ex
 TEST_CASE("what happens to a directory during a run", "[examples]") {
   NEEDS_PROGRAM("train_lm");
   const TempDir folder;
-  const Tiny lm = programs(folder)[0];
+  const Tiny writer = writers(folder)[0];
   const std::string text = folder.file("text"), victim = folder.file("victim");
   write_file(text, std::string(3000, 'a') + std::string(3000, 'b'));
   write_file(victim, "precious");
   const auto run_while = [&](const std::string& name, const std::string& steps, int signal,
                              const std::function<void(const std::string&)>& change) {
     const std::string out = folder.file(name);
-    Arguments all = tiny_model;
-    all.insert(all.end(), lm.more.begin(), lm.more.end());
-    all.insert(all.end(), {"--data", text, "--held-out", "0.1", "--out", out, "--steps", steps,
-                           "--evaluate-every", "1000", "--save-every", "1000000"});
-    Program program(find_program("train_lm"), all);
+    Program program(writer.path(),
+                    writer.command(out, {"--data", text, "--held-out", "0.1", "--steps", steps,
+                                         "--evaluate-every", "1000", "--save-every", "1000000"}));
     REQUIRE(program.wait_for("step 1000:"));
     change(out);
     if (signal != 0) program.signal(signal);
@@ -309,14 +277,12 @@ TEST_CASE("what happens to a directory during a run", "[examples]") {
 TEST_CASE("a text that changes during a run is reported", "[examples]") {
   NEEDS_PROGRAM("train_lm");
   const TempDir folder;
-  const Tiny lm = programs(folder)[0];
+  const Tiny writer = writers(folder)[0];
   const std::string text = folder.file("text"), out = folder.file("out");
   write_file(text, std::string(3000, 'a') + std::string(3000, 'b'));
-  Arguments all = tiny_model;
-  all.insert(all.end(), lm.more.begin(), lm.more.end());
-  all.insert(all.end(), {"--data", text, "--held-out", "0.1", "--out", out, "--steps", "1000000",
-                         "--save-every", "1000000"});
-  Program program(find_program("train_lm"), all);
+  Program program(writer.path(),
+                  writer.command(out, {"--data", text, "--held-out", "0.1", "--steps", "1000000",
+                                       "--save-every", "1000000"}));
   REQUIRE(program.wait_for("step "));
   {
     std::fstream file(text, std::ios::in | std::ios::out);
@@ -335,11 +301,11 @@ TEST_CASE("a text that changes during a run is reported", "[examples]") {
 TEST_CASE("stretto-report replaces only its own pages", "[examples]") {
   NEEDS_PROGRAM("stretto-report");
   const TempDir folder;
-  const Tiny lm = programs(folder)[0];
+  const Tiny writer = writers(folder)[0];
   const std::string one = folder.file("one"), two = folder.file("two"),
                     page = folder.file("page.html"), report = find_program("stretto-report");
-  REQUIRE(run_in(one, lm).status == 0);
-  REQUIRE(run_in(two, lm).status == 0);
+  REQUIRE(run_in(one, writer).status == 0);
+  REQUIRE(run_in(two, writer).status == 0);
   for (const std::string& path : {one + "/checkpoint.safetensors", one + "/metrics.csv",
                                   two + "/report.html", one + "/.stretto"}) {
     const std::string before = read_file(path);

@@ -9,6 +9,8 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <iterator>
+#include <sstream>
 #include <thread>
 
 namespace stretto::examples::testing {
@@ -48,6 +50,11 @@ double now() {
 }
 
 }  // namespace
+
+Arguments words(const std::string& text) {
+  std::istringstream in(text);
+  return {std::istream_iterator<std::string>(in), {}};
+}
 
 std::string find_program(const std::string& name) {
   std::vector<std::string> folders;

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <csignal>
 #include <map>
 #include <string>
 #include <vector>
@@ -14,6 +15,11 @@ namespace stretto::examples::testing {
 /// Returns the path of the program `name` in the directory of the environment variable
 /// STRETTO_BIN_DIR, else in the build directory; "" if it is in neither.
 std::string find_program(const std::string& name);
+
+using Arguments = std::vector<std::string>;
+
+/// Returns the words of a text, such as a command line.
+Arguments words(const std::string& text);
 
 /// The result of a program.
 struct Ended {

@@ -1,7 +1,6 @@
 // The training programs with tiny models on generated data.
 #pragma once
 
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -9,9 +8,9 @@
 
 namespace stretto::examples::testing {
 
-inline const Arguments tiny_model{"--layers", "1",  "--d-model",  "16", "--heads",   "2",
-                                  "--batch",  "2",  "--warmup",   "5",  "--threads", "1",
-                                  "--steps",  "40", "--d-hidden", "32"};
+inline const Arguments tiny_model = words(
+    "--layers 1 --d-model 16 --heads 2 --batch 2 --warmup 5 --threads 1 "
+    "--steps 40 --d-hidden 32");
 
 /// A program with a tiny model (a few hundredths of a second) on generated data.
 struct Tiny {
@@ -28,14 +27,6 @@ struct Tiny {
     return all;
   }
 };
-
-/// Returns the words of a text.
-inline Arguments words(const std::string& text) {
-  std::istringstream in(text);
-  Arguments all;
-  for (std::string word; in >> word;) all.push_back(word);
-  return all;
-}
 
 /// Returns the programs of programs.def.
 inline std::vector<Tiny> all_programs() {

@@ -27,8 +27,8 @@ bool TinyRun::drew(const std::string& name) const {
   return svg.starts_with("<svg ") && svg.ends_with("</svg>\n");
 }
 
-std::string measured(const TinyRun& tiny) {
-  std::istringstream lines(read_file(tiny.out("metrics.csv")));
+std::string measured(const std::string& out) {
+  std::istringstream lines(read_file(out + "/metrics.csv"));
   std::string all;
   for (std::string line; std::getline(lines, line); all += '\n') {
     std::istringstream values(line);
@@ -40,40 +40,6 @@ std::string measured(const TinyRun& tiny) {
 }
 
 int64_t count_lines(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
-
-void check_help(const std::string& name, const std::map<std::string, std::string>& settings,
-                const Arguments& others) {
-  const Ended ended = run(find_program(name), {"--help"});
-  CHECK(ended.status == 0);
-  CHECK(ended.err.empty());
-  Arguments options = others;
-  for (const auto& [setting, value] : settings) {
-    options.push_back(setting);
-    std::replace(options.back().begin(), options.back().end(), '_', '-');
-  }
-  for (const std::string& option : options) CHECK_THAT(ended.out, Containing("--" + option + " "));
-  std::istringstream lines(ended.out);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.find("  --") != 0) continue;
-    INFO(line);
-    std::string description = line;  // a long option has it on the next line
-    if (line.size() <= 33 || line[31] != ' ') std::getline(lines, description);
-    CHECK((description.size() > 33 && description[31] == ' '));
-  }
-}
-
-std::string printed_parameters(const std::string& name, const Arguments& arguments) {
-  const TempDir folder;
-  Arguments all{"--parameters", "--out", folder.file("out")};
-  all.insert(all.end(), arguments.begin(), arguments.end());
-  const Ended ended = run(find_program(name), all);
-  INFO(ended.err);
-  CHECK(ended.status == 0);
-  CHECK(ended.err.empty());
-  CHECK(!std::filesystem::exists(folder.file("out")));
-  const std::string text = ended.out.substr(0, ended.out.size() - 1);
-  return text.substr(text.rfind('\n') + 1);
-}
 
 void check_refusals(const TinyRun& tiny, const std::vector<Refusal>& refusals) {
   const auto before = contents(tiny.file(""));

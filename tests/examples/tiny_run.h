@@ -2,9 +2,7 @@
 // that every program must pass.
 #pragma once
 
-#include <csignal>
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -19,8 +17,6 @@
                "names its folder")
 
 namespace stretto::examples::testing {
-
-using Arguments = std::vector<std::string>;
 
 /// Command lines of a program with its own directory and --out `out` in it.
 class TinyRun {
@@ -49,18 +45,10 @@ class TinyRun {
   TempDir folder_;
 };
 
-/// Returns metrics.csv without times, speed and memory: the same for equal runs.
-std::string measured(const TinyRun& tiny);
+/// Returns the metrics.csv of a directory without times, speed and memory: the same for equal runs.
+std::string measured(const std::string& out);
 
 int64_t count_lines(const std::string& text);
-
-/// Checks that --help lists the options of `settings` (settings_to_metadata) and `others`, each
-/// with a description.
-void check_help(const std::string& name, const std::map<std::string, std::string>& settings,
-                const Arguments& others);
-
-/// Returns the last line that the program prints with --parameters; checks that it writes nothing.
-std::string printed_parameters(const std::string& name, const Arguments& arguments);
 
 /// A command line that is rejected, and the whole error message without the name of the program.
 struct Refusal {
@@ -69,26 +57,5 @@ struct Refusal {
 };
 /// Checks that each is rejected with status 2 and one line, and that no file changes.
 void check_refusals(const TinyRun& tiny, const std::vector<Refusal>& refusals);
-
-/// Checks that a run stopped by Ctrl-C prints how to resume, and after resuming has the checkpoint
-/// of an undisturbed run. `Tiny` is a TinyRun without arguments.
-template <class Tiny>
-void check_stopped_run_resumes(const Arguments& longer) {
-  const Tiny whole, tiny;
-  REQUIRE(whole.run(longer).status == 0);
-  {
-    Program running(tiny.path, tiny.command(longer));
-    REQUIRE(running.wait_for("step "));
-    running.signal(SIGINT);
-    const Ended ended = running.wait();
-    INFO(ended.err << ended.out);
-    CHECK(ended.status == 130);
-    CHECK_THAT(ended.out, Containing("repeat the command with --resume " +
-                                     tiny.out("checkpoint.safetensors") + "\n"));
-  }
-  CHECK(tiny.checkpoint() != whole.checkpoint());
-  REQUIRE(tiny.resume(longer).status == 0);
-  CHECK(tiny.checkpoint() == whole.checkpoint());
-}
 
 }  // namespace stretto::examples::testing

@@ -61,8 +61,9 @@ class TinyProgram {
 using Make = std::function<std::unique_ptr<TinyProgram>()>;
 
 std::unique_ptr<TinyProgram> make(const std::string& program, Arguments more) {
-  const Arguments small{"--layers", "1", "--d-model", "16", "--heads",      "2", "--d-hidden", "32",
-                        "--warmup", "5", "--steps",   "20", "--save-every", "3"};
+  const Arguments small = words(
+      "--layers 1 --d-model 16 --heads 2 --d-hidden 32 --warmup 5 --steps 20 "
+      "--save-every 3");
   more.insert(more.begin(), small.begin(), small.end());
   return std::make_unique<TinyProgram>(program, more);
 }
@@ -88,39 +89,36 @@ const std::map<std::string, Make> subjects{
     {"train_chorales",
      [] {
        return with_chorales("train_chorales",
-                            {"--length", "32", "--batch", "2", "--generate", "8", "--prime", "4"});
+                            words("--length 32 --batch 2 --generate 8 --prime 4"));
      }},
     {"harmonize",
-     [] {
-       return with_chorales("harmonize", {"--length", "8", "--batch", "2", "--pieces", "1"});
-     }},
+     [] { return with_chorales("harmonize", words("--length 8 --batch 2 --pieces 1")); }},
     {"train_music",
      [] {
        const auto chorales = generate_chorales(5, 4, 1, 1).train;
-       return with_midi("train_music",
-                        {"--every", "3", "--features", "8", "--redraw", "5", "--length", "32",
-                         "--batch", "2", "--validation-windows", "4", "--eval-windows", "4",
-                         "--picture-length", "20", "--generate", "40"},
-                        [&](size_t i) { return to_song(chorales[i]); });
+       return with_midi(
+           "train_music",
+           words("--every 3 --features 8 --redraw 5 --length 32 --batch 2 "
+                 "--validation-windows 4 --eval-windows 4 --picture-length 20 --generate "
+                 "40"),
+           [&](size_t i) { return to_song(chorales[i]); });
      }},
     {"groove",
      [] {
        return with_midi(
-           "groove", {"--length", "40", "--batch", "2", "--tokens", "50", "--continuations", "1"},
+           "groove", words("--length 40 --batch 2 --tokens 50 --continuations 1"),
            [](size_t i) { return to_song(with_fullest_harmony(generate_groove(2, i))); });
      }},
     {"lra",
      [] {
-       return make("lra", {"--small", "--expressions", "100", "--held-out-expressions", "20",
-                           "--max-depth", "2", "--min-expression", "2", "--max-expression", "8",
-                           "--max-length", "8", "--d-head", "0", "--batch", "8"});
+       return make("lra", words("--small --expressions 100 --held-out-expressions 20 --max-depth 2 "
+                                "--min-expression 2 --max-expression 8 --max-length 8 --d-head 0 "
+                                "--batch 8"));
      }},
     {"train_tokens",
-     [] {
-       return make("train_tokens", {"--length", "16", "--every", "100", "--generate", "8"});
-     }},
+     [] { return make("train_tokens", words("--length 16 --every 100 --generate 8")); }},
     {"train_lm", [] {
-       auto tiny = make("train_lm", {"--length", "16", "--batch", "2", "--generate", "20"});
+       auto tiny = make("train_lm", words("--length 16 --batch 2 --generate 20"));
        write_file(tiny->file("text.txt"), generate_text(2, 3000));
        tiny->settings.insert(tiny->settings.end(), {"--data", tiny->file("text.txt")});
        return tiny;

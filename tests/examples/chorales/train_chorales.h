@@ -32,9 +32,9 @@ inline ChoraleSet tiny_chorales() {
 class TinyChorales : public TinyRun {
  public:
   TinyChorales()
-      : TinyRun("train_chorales", {"--layers", "1", "--d-model", "16", "--heads", "2", "--d-hidden",
-                                   "32", "--length", "32", "--batch", "2", "--warmup", "5",
-                                   "--attention-dropout", "0.1", "--steps", "60"}) {
+      : TinyRun("train_chorales",
+                words("--layers 1 --d-model 16 --heads 2 --d-hidden 32 --length 32 --batch 2 "
+                      "--warmup 5 --attention-dropout 0.1 --steps 60")) {
     save_chorales(file("tiny.json"), tiny_chorales());
     settings.insert(settings.end(), not_saved.begin(), not_saved.end());
   }

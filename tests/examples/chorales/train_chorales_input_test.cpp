@@ -14,7 +14,6 @@ namespace {
 
 using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
-using Arguments = std::vector<std::string>;
 
 /// A finished run, and checks that rejected command lines do not change it.
 class Refusals {
@@ -73,17 +72,9 @@ TEST_CASE("train_chorales rejects files that are not chorales", "[examples]") {
   refusals.check({"--data", file("out")}, file("out") + ": is a directory");
   const std::string good = read_file(file("tiny.json"));
   refuse("", "is empty");
-  refuse(" \n", "is empty");
-  refuse("{", "the JSON text ends too early");
   refuse(good.substr(0, good.size() / 2).c_str(), "the JSON text ends too early");
   refuse("{\"train\": oops}", "malformed JSON at byte 11 (line 1)");
-  refuse("[1, 2]", "is not a JSON object");
-  refuse("{\"train\": []}", "\"train\" has no chorales");
   refuse("{\"train\": [[[60, 55, 50]]]}", "train[0] step 0 has 3 numbers; expected 4");
-  refuse("{\"train\": [[[60, 55, 50, 128]]]}", "is 128; expected a MIDI note number");
-  refuse("{\"train\": [[[60, 55, 50, -2]]]}", "is -2; expected a MIDI note number");
-  refuse("{\"train\": [[[60, 55, 50, \"a\"]]]}", "is not a number (got string)");
-  refuse("{\"train\": [[[60, 55, 50, 40]]]}", "has no key \"valid\"");
 }
 
 TEST_CASE("train_chorales rejects options out of range", "[examples]") {
@@ -96,7 +87,6 @@ TEST_CASE("train_chorales rejects options out of range", "[examples]") {
   const std::vector<Case> cases{
       {{"--d-model", "30", "--heads", "4"},
        "--d-model 30 is not a multiple of --heads 4; set --d-head"},
-      {{"--layers", "0"}, "--layers 0: accepted values are 1 to 1000"},
       {{"--layers", "-1"}, "--layers -1: accepted values are 1 to 1000"},
       {{"--d-model", "0"}, "--d-model 0: accepted values are 1 to 65536"},
       {{"--heads", "17"}, "--d-model 16 is not a multiple of --heads 17; set --d-head"},
@@ -104,21 +94,13 @@ TEST_CASE("train_chorales rejects options out of range", "[examples]") {
       {{"--d-hidden", "0"}, "--d-hidden 0: accepted"},
       {{"--length", "6"}, "--length 6: must be a multiple of 4"},
       {{"--length", "0"}, "--length 0: accepted"},
-      {{"--batch", "0"}, "--batch 0: accepted"},
-      {{"--batch", "99999999999999999999"},
-       "--batch 99999999999999999999: must be a whole number of 64 bits"},
       {{"--transpose", "25"}, "--transpose 25: accepted values are 0 to 24"},
       {{"--warmup", "-1"}, "--warmup -1: accepted"},
       {{"--steps", "-1"}, "--steps -1: accepted"},
-      {{"--seed", "-1"}, "--seed -1: must be a whole number of 64 bits, not negative"},
-      {{"--attention", "absent"},
-       "--attention absent: accepted values are " + joined(stretto::nn::kernel_names())},
-      {{"--dropout", "1"}, "--dropout 1: must be at least 0 and below 1"},
       {{"--attention-dropout", "nan"}, "--attention-dropout nan: must be"},
       {{"--learning-rate", "0"}, "--learning-rate 0: must be a number above 0"},
       {{"--learning-rate", "inf"}, "--learning-rate inf: must be a number above 0"},
       {{"--weight-decay", "-0.1"}, "--weight-decay -0.1: must be a number of at least 0"},
-      {{"--max-grad-norm", "nan"}, "--max-grad-norm nan: must be above 0"},
       {{"--threads", "257"}, "--threads 257: accepted values are 0 to 256"},
       {{"--threads", "-1"}, "--threads -1: accepted"},
       {{"--save-every", "0"}, "--save-every 0: accepted"},
@@ -128,20 +110,15 @@ TEST_CASE("train_chorales rejects options out of range", "[examples]") {
       {{"--prime", "-1"}, "--prime -1: accepted"},
       {{"--minutes", "nan"}, "--minutes nan: must be a number above 0"},
       {{"--minutes", "0"}, "--minutes 0: must be"},
-      {{"--minutes", "1"}, "--minutes: this run takes 60 steps"},
       {{"--temperature", "nan"}, "--temperature nan: must be"},
       {{"--temperature", "-1"}, "--temperature -1: must be"},
       {{"--top-p", "2"}, "--top-p 2: must be above 0 and at most 1"},
       {{"--top-p", "0"}, "--top-p 0: must be"},
       {{"--layers", "1000", "--d-model", "65536"}, " GB of memory, and "},
       {{"--batch", "1048576", "--length", "1048576"}, " GB of memory, and "},
-      {{"--layers", "many"}, "--layers many: must be a whole number of 64 bits"},
-      {{"--minutes", "soon"}, "--minutes soon: must be a number"},
-      {{"--steps", "1e3"}, "--steps 1e3: must be a whole number of 64 bits"},
       {{"--bogus"}, "not expected: --bogus"},
       {{"word"}, "not expected: word"},
       {{"--steps", "6", "--heads"}, "--heads: 1 required"},
-      {{"--device", "nonsense"}, "\"nonsense\" is not a device; accepted: cpu, cuda, cuda:N"},
   };
   for (const Case& c : cases) {
     if (c.arguments.back() == "--heads") {
@@ -246,13 +223,9 @@ TEST_CASE("train_chorales rejects resuming with other settings or data", "[examp
   const auto has = [&](const std::string& value) {
     return ": the run of " + from + " has " + value;
   };
-  refuse({"--layers", "2"}, "--layers 2" + has("1;"));
   refuse({"--learning-rate", "0.5"}, "--learning-rate 0.5" + has("0.002;"));
   refuse({"--position", "sinusoid"}, "--position sinusoid" + has("music;"));
-  refuse({"--seed", "9"}, "--seed 9" + has("1;"));
-  refuse({"--steps", "2"}, "--steps 2: the run of " + from + " has already taken 3");
   refuse({"--steps", "0"}, "--steps 0" + has("3;"));
-  refuse({"--minutes", "1"}, "--minutes: this run takes 3 steps, set by --steps");
 
   ChoraleSet others = tiny_chorales();
   others.train[1].steps[3][0] += 1;

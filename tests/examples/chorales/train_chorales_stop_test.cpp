@@ -13,19 +13,10 @@ namespace {
 
 using namespace stretto::examples::testing;  // NOLINT
 using stretto::examples::PortableRandom;
-using Arguments = std::vector<std::string>;
 
 void check_finished(const Ended& ended) {
   INFO(ended.err);
   CHECK(ended.status == 0);
-}
-
-/// The names of the files in a directory.
-std::set<std::string> names(const std::string& folder) {
-  std::set<std::string> all;
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
-    all.insert(entry.path().filename().string());
-  return all;
 }
 
 // A run long enough for a signal to arrive before its end, with one or two threads.
@@ -38,7 +29,7 @@ TEST_CASE("train_chorales killed at any moment resumes bit-identically", "[examp
   const TinyChorales whole;
   const Ended reference = whole.run();
   check_finished(reference);
-  const std::set<std::string> files = names(whole.out());
+  const std::set<std::string> files = names_in(whole.out());
   CHECK(files.count("checkpoint.safetensors") == 1);
 
   PortableRandom random(2024);
@@ -57,7 +48,7 @@ TEST_CASE("train_chorales killed at any moment resumes bit-identically", "[examp
     INFO("trial " << trial << ", killed after " << share << " of " << reference.seconds << " s");
     check_finished(begun ? tiny.resume() : tiny.run());
     CHECK(tiny.checkpoint() == whole.checkpoint());
-    CHECK(names(tiny.out()) == files);  // no temporary file remains
+    CHECK(names_in(tiny.out()) == files);  // no temporary file remains
   }
   CHECK(killed > 0);
   CHECK(resumed > 0);
@@ -71,7 +62,8 @@ TEST_CASE("train_chorales overwrites the unfinished files of a killed run", "[ex
     write_file(tiny.out(name), std::string(1 << 20, 'x'));
   check_finished(tiny.run({"--steps", "6"}));
   check_finished(tiny.resume({"--steps", "6"}));  // a resumed run rewrites metrics.csv
-  for (const std::string& name : names(tiny.out())) CHECK(name.find(".tmp") == std::string::npos);
+  for (const std::string& name : names_in(tiny.out()))
+    CHECK(name.find(".tmp") == std::string::npos);
 }
 
 TEST_CASE("evaluation, generation and threads do not change the random numbers of train_chorales",
@@ -79,39 +71,13 @@ TEST_CASE("evaluation, generation and threads do not change the random numbers o
   NEEDS_PROGRAM("train_chorales");
   const TinyChorales plain, busy;
   check_finished(plain.run({"--evaluate-every", "1000"}));
-  check_finished(busy.run({"--evaluate-every", "1", "--final-stride", "1", "--generate", "8",
-                           "--save-every", "7", "--threads", "2", "--anomaly"}));
+  check_finished(
+      busy.run(words("--evaluate-every 1 --final-stride 1 --generate 8 --save-every 7 "
+                     "--threads 2 --anomaly")));
   CHECK(plain.checkpoint() == busy.checkpoint());
   // Resuming a finished run repeats only its final evaluation and output.
   check_finished(busy.resume({"--generate", "8"}));
   CHECK(plain.checkpoint() == busy.checkpoint());
-}
-
-TEST_CASE("train_chorales saves on Ctrl-C and SIGTERM, and prints how to resume", "[examples]") {
-  NEEDS_PROGRAM("train_chorales");
-  const TinyChorales whole;
-  check_finished(whole.run(longer));
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-    const TinyChorales tiny;
-    Program program(tiny.path, tiny.command(longer));
-    REQUIRE(program.wait_for("step 100:"));
-    program.signal(signal);
-    const Ended ended = program.wait();
-    INFO(ended.err << ended.out);
-    CHECK(ended.status == 128 + signal);
-    CHECK(ended.complaint() == "Stopping after this step; Ctrl-C now stops at once.");
-    CHECK(std::count(ended.out.begin(), ended.out.end(), '\n') == 2);
-    const std::string line = ended.out.substr(ended.out.find('\n') + 1);
-    CHECK_THAT(line, Containing("Stopped at step "));
-    CHECK_THAT(line, Containing("repeat the command with --resume " +
-                                tiny.out("checkpoint.safetensors") + "\n"));
-    CHECK(tiny.checkpoint() != whole.checkpoint());
-    check_finished(tiny.resume(longer));
-    CHECK(tiny.checkpoint() == whole.checkpoint());
-
-    // The metrics of both parts together are those of the whole run.
-    CHECK(measured(tiny) == measured(whole));
-  }
 }
 
 TEST_CASE("train_chorales can be stopped during the final evaluation", "[examples]") {
@@ -148,7 +114,7 @@ TEST_CASE("train_chorales keeps the last good checkpoint on a full disk", "[exam
     CHECK(ended.status == 1);
     CHECK(ended.complaint() == "train_chorales: [save] " + name + ": write failed: File too large");
     CHECK(tiny.checkpoint() == before);
-    CHECK(names(tiny.out()).count("checkpoint.safetensors.tmp") == 0);
+    CHECK(names_in(tiny.out()).count("checkpoint.safetensors.tmp") == 0);
   };
   check_complaint(run(tiny.path, tiny.resuming(longer), {.largest_file = too_little}));
 

@@ -37,48 +37,6 @@ class TinyGroove : public TinyRun {
 
 }  // namespace
 
-TEST_CASE("groove --help lists every option", "[examples][groove]") {
-  NEEDS_PROGRAM("groove");
-  check_help("groove", settings_to_metadata(GrooveSettings()),
-             {"data",
-              "published",
-              "out",
-              "resume",
-              "minutes",
-              "threads",
-              "device",
-              "save-every",
-              "parameters",
-              "anomaly",
-              "evaluate-every",
-              "evaluate",
-              "prompts",
-              "prompt",
-              "prompt-bars",
-              "continuations",
-              "tokens",
-              "temperature",
-              "published-shifts",
-              "compare",
-              "published-onsets"});
-}
-
-TEST_CASE("groove --parameters prints the number of parameters and writes nothing",
-          "[examples][groove]") {
-  NEEDS_PROGRAM("groove");
-  const auto count = [](const Arguments& arguments) {
-    return printed_parameters("groove", arguments);
-  };
-  CHECK(count({"--published"}) == "76471066");
-  CHECK(count({"--published", "--position", "sine"}) == "76495642");
-  CHECK(count({"--published", "--position", "conv", "--taps", "128"}) == "76614426");
-  CHECK(count({"--published", "--position", "none", "--layers", "1"}) != "76471066");
-  const int64_t d = 128, layer = 4 * d * d + 2 * d * 512 + 512 + d + 4 * d;
-  const int64_t none = 2 * 794 * d + 4 * layer + 2 * d;
-  CHECK(count({"--position", "none"}) == std::to_string(none));
-  CHECK(count({}) == std::to_string(none + 4 * 512 * d));
-}
-
 TEST_CASE("groove trains, continues and compares", "[examples][groove]") {
   NEEDS_PROGRAM("groove");
   const TinyGroove tiny;
@@ -148,33 +106,6 @@ TEST_CASE("groove continues several songs and prints their mean similarity", "[e
         read_file(tiny.out("continuation-1.mid")));
 }
 
-TEST_CASE("groove generates its own songs, and --minutes limits the time", "[examples][groove]") {
-  NEEDS_PROGRAM("groove");
-  const TempDir folder;
-  const Ended ended = run(find_program("groove"), {"--minutes",       "0.005",
-                                                   "--layers",        "1",
-                                                   "--d-model",       "16",
-                                                   "--heads",         "2",
-                                                   "--d-hidden",      "16",
-                                                   "--length",        "32",
-                                                   "--attention",     "performer-hyperbolic",
-                                                   "--position",      "learned",
-                                                   "--prompt-bars",   "1",
-                                                   "--continuations", "0",
-                                                   "--out",           folder.file("out")});
-  INFO(ended.err);
-  CHECK(ended.status == 0);
-  CHECK_THAT(ended.out, Containing("Generated 200 songs for training and 20 for validation. "
-                                   "Attention performer-hyperbolic, position learned, "));
-}
-
-TEST_CASE("a stopped run of groove resumes bit-identically", "[examples][groove]") {
-  NEEDS_PROGRAM("groove");
-  const Arguments longer{"--steps",          "1000", "--save-every",    "300",
-                         "--evaluate-every", "400",  "--continuations", "0"};
-  check_stopped_run_resumes<TinyGroove>(longer);
-}
-
 TEST_CASE("groove rejects invalid inputs in one line", "[examples][groove]") {
   NEEDS_PROGRAM("groove");
   const TinyGroove tiny;
@@ -183,33 +114,28 @@ TEST_CASE("groove rejects invalid inputs in one line", "[examples][groove]") {
   write_file(tiny.file("bad.mid"), "nonsense");
   const std::string checkpoint = tiny.out("checkpoint.safetensors"), song = tiny.file("midi/3.mid");
   check_refusals(
-      tiny,
-      {
-          {{"--data", tiny.file("none")},
-           "cannot read the folder " + tiny.file("none") + ": No such file or directory"},
-          {{"--data", tiny.file("empty")},
-           tiny.file("empty") +
-               ": needs at least two songs with bass, drums and harmony; it has 0"},
-          {{"--prompt", tiny.file("none")},
-           "cannot read '" + tiny.file("none") + "': No such file or directory"},
-          {{"--prompts", "0"}, "--prompts 0: accepted values are 1 to 1000000"},
-          {{"--prompts", "2", "--prompt", song}, "--prompts 2: must be 1 with --prompt FILE"},
-          {{"--prompt-bars", "0"}, "--prompt-bars 0: accepted values are 1 to 1000"},
-          {{"--continuations", "-1"}, "--continuations -1: accepted values are 0 to 1000"},
-          {{"--tokens", "0"}, "--tokens 0: accepted values are 1 to 1000000"},
-          {{"--temperature", "-1"}, "--temperature -1: must be a number of at least 0"},
-          {{"--evaluate"}, "--evaluate: needs --resume FILE"},
-          {{"--minutes", "1"}, "--minutes: this run takes 20 steps, set by --steps"},
-          {{"--compare", song}, "--compare: needs a reference and at least one other file"},
-          {{"--position", "learned", "--length", "12"},
-           "--prompt-bars 2: the prompt has 211 tokens; --position learned is limited to 11"},
-          {{"--steps", "3", "--resume", checkpoint, "--layers", "2"},
-           "--layers 2: the run of " + checkpoint + " has 1; it can only be resumed with that"},
-          {{"--steps", "3", "--resume", checkpoint, "--data", tiny.file("midi"), "--held-out",
-            "0.5"},
-           "--held-out 0.5: the run of " + checkpoint +
-               " has 0.1; it can only be resumed with that"},
-      });
+      tiny, {
+                {{"--data", tiny.file("none")},
+                 "cannot read the folder " + tiny.file("none") + ": No such file or directory"},
+                {{"--data", tiny.file("empty")},
+                 tiny.file("empty") +
+                     ": needs at least two songs with bass, drums and harmony; it has 0"},
+                {{"--prompt", tiny.file("none")},
+                 "cannot read '" + tiny.file("none") + "': No such file or directory"},
+                {{"--prompts", "0"}, "--prompts 0: accepted values are 1 to 1000000"},
+                {{"--prompts", "2", "--prompt", song}, "--prompts 2: must be 1 with --prompt FILE"},
+                {{"--prompt-bars", "0"}, "--prompt-bars 0: accepted values are 1 to 1000"},
+                {{"--continuations", "-1"}, "--continuations -1: accepted values are 0 to 1000"},
+                {{"--tokens", "0"}, "--tokens 0: accepted values are 1 to 1000000"},
+                {{"--temperature", "-1"}, "--temperature -1: must be a number of at least 0"},
+                {{"--compare", song}, "--compare: needs a reference and at least one other file"},
+                {{"--position", "learned", "--length", "12"},
+                 "--prompt-bars 2: the prompt has 211 tokens; --position learned is limited to 11"},
+                {{"--steps", "3", "--resume", checkpoint, "--data", tiny.file("midi"), "--held-out",
+                  "0.5"},
+                 "--held-out 0.5: the run of " + checkpoint +
+                     " has 0.1; it can only be resumed with that"},
+            });
   const auto before = contents(tiny.file(""));
   const Ended compared = run(tiny.path, {"--compare", song, tiny.file("bad.mid")});
   CHECK(compared.status == 2);

@@ -27,7 +27,7 @@ std::string joined(const std::vector<std::string>& names) {
   return all;
 }
 
-std::string names_in(const std::string& folder) {
+std::string midi_names(const std::string& folder) {
   std::error_code error;
   const MidiFiles found = midi_files(folder, error);
   CHECK(!error);
@@ -60,7 +60,7 @@ TEST_CASE("links to directories are followed, each directory once", "[examples][
     write_file(folder.file(name), "");
   const std::string data = folder.file("data");
   fs::create_directory_symlink("../far", data + "/linked");
-  CHECK(names_in(data) == "a.mid linked/c.mid linked/deep/d.mid own/b.MIDI");
+  CHECK(midi_names(data) == "a.mid linked/c.mid linked/deep/d.mid own/b.MIDI");
 
   // Additional links to directories found already, and cycles: to a parent, to itself,
   // between two links.
@@ -73,12 +73,12 @@ TEST_CASE("links to directories are followed, each directory once", "[examples][
   fs::create_directory_symlink("nowhere", data + "/gone");
   fs::create_symlink("nowhere.mid", data + "/gone.mid");
   fs::create_symlink("a.mid", data + "/same.mid");  // a file is read under each of its names
-  CHECK(names_in(data) == "a.mid linked/c.mid linked/deep/d.mid own/b.MIDI same.mid");
+  CHECK(midi_names(data) == "a.mid linked/c.mid linked/deep/d.mid own/b.MIDI same.mid");
 
   // The given directory may be a link, or its path may contain one.
   fs::create_directory_symlink("data", folder.file("link"));
-  CHECK(names_in(folder.file("link")) == names_in(data));
-  CHECK(names_in(folder.file("link/own")) == "b.MIDI deeper/d.mid");
+  CHECK(midi_names(folder.file("link")) == midi_names(data));
+  CHECK(midi_names(folder.file("link/own")) == "b.MIDI deeper/d.mid");
 }
 
 TEST_CASE("a directory without permission is reported and skipped", "[examples][midi]") {

@@ -144,35 +144,11 @@ TEST_CASE("the model writes four bars into the gap", "[examples][piano]") {
 
 TEST_CASE("train_music --infill writes the gap, the given bars and the original", "[examples]") {
   NEEDS_PROGRAM("train_music");
-  const TinyRun tiny("train_music", {"--layers",
-                                     "1",
-                                     "--d-model",
-                                     "16",
-                                     "--heads",
-                                     "2",
-                                     "--d-hidden",
-                                     "16",
-                                     "--attention",
-                                     "softmax",
-                                     "--position",
-                                     "rope",
-                                     "--length",
-                                     "512",
-                                     "--batch",
-                                     "2",
-                                     "--steps",
-                                     "1",
-                                     "--validation-windows",
-                                     "1",
-                                     "--eval-windows",
-                                     "1",
-                                     "--generate",
-                                     "0",
-                                     "--threads",
-                                     "1",
-                                     "--eval-length",
-                                     "512",
-                                     "--infill"});
+  const TinyRun tiny(
+      "train_music",
+      words("--layers 1 --d-model 16 --heads 2 --d-hidden 16 --attention softmax "
+            "--position rope --length 512 --batch 2 --steps 1 --validation-windows "
+            "1 --eval-windows 1 --generate 0 --threads 1 --eval-length 512 --infill"));
   const Ended ended = tiny.run();
   INFO(ended.err);
   REQUIRE(ended.status == 0);

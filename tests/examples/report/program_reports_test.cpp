@@ -23,44 +23,23 @@ struct Subject {
 std::vector<Subject> subjects() {
   std::vector<Subject> all{
       {"train_chorales",
-       {"--length", "64", "--final-stride", "64", "--generate", "24", "--prime", "8"},
+       words("--length 64 --final-stride 64 --generate 24 --prime 8"),
        {{"maps", 1}, {"music", 1}, {"tables", 1}}},
-      {"harmonize",
-       {"--length", "16", "--pieces", "1", "--beam", "1"},
-       {{"music", 2}, {"tables", 1}}},
+      {"harmonize", words("--length 16 --pieces 1 --beam 1"), {{"music", 2}, {"tables", 1}}},
       {"train_music",
-       {"--length",
-        "16",
-        "--eval-length",
-        "32",
-        "--validation-windows",
-        "2",
-        "--eval-windows",
-        "2",
-        "--tokens",
-        "performance",
-        "--generate",
-        "100",
-        "--picture-length",
-        "16",
-        "--features",
-        "8",
-        "--attention",
-        "performer",
-        "--position",
-        "sine",
-        "--realizations",
-        "8"},
+       words("--length 16 --eval-length 32 --validation-windows 2 --eval-windows 2 "
+             "--tokens performance --generate 100 --picture-length 16 --features 8 "
+             "--attention performer --position sine --realizations 8"),
        {{"maps", 2}, {"music", 1}, {"tables", 2}, {"charts", 1}}},
       {"groove",
-       {"--length", "64", "--continuations", "1", "--tokens", "40", "--features", "8"},
+       words("--length 64 --continuations 1 --tokens 40 --features 8"),
        {{"music", 2}, {"tables", 1}, {"texts", 1}}},
       {"lra",
-       {"--small", "--expressions", "60", "--held-out-expressions", "20", "--max-depth", "2",
-        "--min-expression", "2", "--max-expression", "8", "--max-length", "8", "--d-head", "0"},
+       words("--small --expressions 60 --held-out-expressions 20 --max-depth 2 "
+             "--min-expression 2 --max-expression 8 --max-length 8 --d-head 0"),
        {{"tables", 1}}},
       {"train_lm",
-       {"--length", "16", "--validation-tokens", "64", "--held-out", "0.001", "--generate", "30"},
+       words("--length 16 --validation-tokens 64 --held-out 0.001 --generate 30"),
        {{"tables", 1}, {"charts", 1}, {"texts", 1}}}};
   std::erase_if(all, [](const Subject& s) { return find_program(s.name).empty(); });
   for (Subject& s : all)
@@ -125,7 +104,7 @@ TEST_CASE("the page of a stopped run says so, and the page of a resumed run is c
   for (const Subject& subject : subjects()) {
     INFO(subject.name);
     const TinyRun tiny(subject.name, subject.settings);
-    const Arguments longer{"--steps", "3000", "--evaluate-every", "150", "--save-every", "100"};
+    const Arguments longer = words("--steps 3000 --evaluate-every 150 --save-every 100");
     {
       Program program(tiny.path, tiny.command(longer));
       REQUIRE(program.wait_for("step 300:"));
@@ -163,8 +142,9 @@ TEST_CASE("training continues if its page cannot be written", "[examples][report
     return run(tiny.path, tiny.command({"--data", tiny.file("text.txt"), "--generate", "0"}),
                {.largest_file = largest_file});
   };
-  const Arguments small{"--layers", "1", "--d-model", "8", "--heads", "1",  "--d-hidden",    "8",
-                        "--length", "8", "--batch",   "2", "--steps", "40", "--eval-length", "8"};
+  const Arguments small = words(
+      "--layers 1 --d-model 8 --heads 1 --d-hidden 8 --length 8 --batch 2 "
+      "--steps 40 --eval-length 8");
   const TinyRun whole("train_lm", small), full("train_lm", small);
   REQUIRE(trained(whole, 0).status == 0);
   const auto size = [&](const char* name) {

@@ -1,10 +1,9 @@
-// Settings of train_lm: numbers of parameters, presets, positions.
+// Settings of train_lm: presets, positions.
 
 #include "examples/text/lm_settings.h"
 
 #include "examples/common/error.h"
 #include "examples/common/settings.h"
-#include "nn/init.h"
 #include "tests/examples/temp_dir.h"
 #include "tests/support/catch.h"
 
@@ -30,29 +29,6 @@ std::string refused(const LmSettings& s) {
 }
 
 }  // namespace
-
-TEST_CASE("the presets of papers have the published numbers of parameters", "[examples]") {
-  const auto count = [](const std::string& name, bool untied) {
-    const LmPreset preset = lm_preset(name);
-    LmSettings s;
-    LmSettings::each(s, [&](const char* key, auto& value, const auto&...) {
-      const auto it = preset.settings.find(key);
-      if (it != preset.settings.end()) REQUIRE(read_text(it->second, value));
-    });
-    s.untied_biases = untied;
-    s.check();
-    return nn::count_parameters<nn::LanguageModel>(s.model(preset.n_tokens));
-  };
-  CHECK(count("enwik8-12l", false) == 41'055'436);
-  CHECK(count("text8-12l", false) == 40'964'635);
-  CHECK(count("enwik8-24l", false) == 277'231'820);
-  CHECK(count("wt103-base", false) == 151'107'538);
-  CHECK(count("wt103-base", true) == 151'119'838);
-  CHECK(error_of<UsageError>([] { lm_preset("large"); }) ==
-        "--preset large: accepted values are enwik8-12l, enwik8-24l, lm1b-base, lm1b-large, "
-        "text8-12l, "
-        "text8-24l, wt103-base, wt103-large, nano and small");
-}
 
 TEST_CASE("presets have the lengths of the published scripts", "[examples]") {
   for (const char* name : {"enwik8-12l", "enwik8-24l", "text8-12l", "text8-24l", "wt103-base",

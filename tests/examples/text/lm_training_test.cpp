@@ -4,13 +4,11 @@
 #include <cmath>
 
 #include "autograd/tape.h"
-#include "core/parallel.h"
-#include "core/storage.h"
 #include "examples/common/error.h"
 #include "examples/text/grammar.h"
 #include "examples/text/lm_evaluation.h"
 #include "examples/text/lm_program.h"
-#include "tests/examples/temp_dir.h"
+#include "tests/examples/training_checks.h"
 #include "tests/support/catch.h"
 
 namespace {
@@ -20,17 +18,12 @@ using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
 
 LmSettings tiny(const std::string& position = "xl", int64_t memory = 0) {
-  LmSettings s;
+  auto s = with_tiny_model<LmSettings>();
   s.position = position;
   s.layers = 2;
-  s.d_model = 16;
-  s.heads = 2;
-  s.d_hidden = 32;
   s.length = 12;
   s.memory = memory;
   s.batch = 3;
-  s.learning_rate = 0.01;
-  s.warmup = 5;
   s.steps = 200;
   return s;
 }
@@ -98,42 +91,21 @@ TEST_CASE("a language model learns with every positional encoding", "[examples]"
 }
 
 TEST_CASE("a resumed language model training is bit-identical", "[examples]") {
-  const int64_t memory = GENERATE(0, 5, 12, 30);
-  const TempDir folder;
-  LmSettings s = tiny("xl", memory);
+  LmSettings s = tiny("xl", GENERATE(0, 5, 12, 30));
   s.steps = GENERATE(40, 0);  // 0: limited by time
   s.attention_dropout = 0.1;
-  Training first(s);
   // An epoch has 17 segments; the resumed part begins in the first epoch and ends in the third.
-  for (int i = 0; i < 8; ++i) first.train_step(0.1);
-  first.save(folder.file("a"));
-  for (int i = 0; i < 30; ++i) first.train_step(0.2);
-  first.save(folder.file("b"));
-
-  Training second(s);
-  second.train_step(0.5);
-  second.load(folder.file("a"));
-  CHECK(second.step() == 8);
-  loss(second, {12, 12, 12});  // uses no random numbers and its own memory
-  for (int i = 0; i < 30; ++i) second.train_step(0.2);
-  second.save(folder.file("c"));
-  CHECK(read_file(folder.file("b")) == read_file(folder.file("c")));
+  check_resumes([&] { return std::make_unique<Training>(s); }, 8, 30,
+                [](Training& t) {
+                  loss(t, {12, 12, 12});
+                });  // with its own memory
 }
 
 TEST_CASE("language model training is bit-identical with one and two threads", "[examples]") {
-  const TempDir folder;
-  const int before = num_threads();
-  for (const int threads : {1, 2}) {
-    set_num_threads(threads);
-    LmSettings s = tiny("xl", 40);
-    s.length = 40, s.d_model = 64, s.d_hidden = 300, s.tokens = "words", s.cutoffs = "5,10";
-    s.batch = 2;
-    Training t(s);
-    for (int i = 0; i < 4; ++i) t.train_step(0);
-    t.save(folder.file(std::to_string(threads)));
-  }
-  set_num_threads(before);
-  CHECK(read_file(folder.file("1")) == read_file(folder.file("2")));
+  LmSettings s = tiny("xl", 40);
+  s.length = 40, s.d_model = 64, s.d_hidden = 300, s.tokens = "words", s.cutoffs = "5,10";
+  s.batch = 2;
+  check_any_threads([&] { return std::make_unique<Training>(s); });
 }
 
 TEST_CASE("checkpoints of other texts and malformed memories are rejected", "[examples]") {
@@ -244,16 +216,10 @@ TEST_CASE("a language model generates the same text for the same seed, with and 
   }
 }
 
-TEST_CASE("every training step of a language model frees the memory it allocates", "[examples]") {
+TEST_CASE("an evaluation of a language model frees the memory it allocates", "[examples]") {
   Training t(tiny("xl", 12));
-  t.train_step(0);
-  t.train_step(0);
-  t.train_step(0);
+  for (int i = 0; i < 3; ++i) t.train_step(0);
   const int64_t live = memory_stats().live;
-  for (int i = 0; i < 5; ++i) {
-    t.train_step(0);
-    CHECK(memory_stats().live == live);
-  }
   loss(t, {12, 12, 12});
   CHECK(memory_stats().live <= live);
 }
@@ -261,12 +227,7 @@ TEST_CASE("every training step of a language model frees the memory it allocates
 TEST_CASE("least_memory() is below the memory that training a language model uses", "[examples]") {
   LmSettings s = tiny("xl", 40);
   s.length = 40, s.d_model = 64, s.d_hidden = 256, s.batch = 8;
-  const int64_t before = memory_stats().live;
-  reset_peak_memory();
-  Training t(s);
-  t.train_step(0);
-  t.train_step(0);
-  const double taken = double(memory_stats().peak - before);
-  CHECK(s.least_memory(t.tokenizer->size()) < taken);
-  CHECK(s.least_memory(t.tokenizer->size()) > taken / 10);
+  check_least_memory(
+      [&] { return std::make_unique<Training>(s); },
+      [](const Training& t) { return t.settings.least_memory(t.tokenizer->size()); });
 }

@@ -28,13 +28,6 @@ bool accepted(const std::string& folder, const std::vector<RunInput>& inputs, bo
   return error_for(folder, inputs, replace, kept) == "(nothing thrown)";
 }
 
-std::set<std::string> names_in(const std::string& folder) {
-  std::set<std::string> all;
-  for (const auto& entry : fs::directory_iterator(folder))
-    all.insert(entry.path().filename().string());
-  return all;
-}
-
 }  // namespace
 
 TEST_CASE("without --overwrite only files of runs are replaced", "[examples]") {

@@ -17,20 +17,20 @@ using std::string, std::vector;
 
 namespace {
 
-const vector<string> tiny{"--layers",   "1",  "--d-model", "32", "--heads",          "2",
-                          "--d-hidden", "64", "--batch",   "8",  "--evaluate-every", "5"};
+const vector<string> tiny = words(
+    "--layers 1 --d-model 32 --heads 2 --d-hidden 64 --batch 8 "
+    "--evaluate-every 5");
 
 vector<Case> cases() {
-  return {
-      {"train_lm", {"--position", "xl", "--length", "32", "--memory", "32", "--dropout", "0.1"}},
-      {"train_lm", {"--position", "alibi", "--length", "32", "--memory", "0"}},
-      {"train_chorales", {"--length", "32", "--dropout", "0.1"}},
-      {"harmonize", {"--length", "16"}},
-      {"groove", {"--attention", "performer", "--position", "sine"}},
-      {"train_music", {"--length", "64", "--attention", "performer-hyperbolic"}},
-      {"lra",
-       {"--max-length", "120", "--min-expression", "20", "--max-expression", "100", "--expressions",
-        "64", "--held-out-expressions", "16", "--attention", "linear-elu", "--position", "conv"}}};
+  return {{"train_lm", words("--position xl --length 32 --memory 32 --dropout 0.1")},
+          {"train_lm", words("--position alibi --length 32 --memory 0")},
+          {"train_chorales", {"--length", "32", "--dropout", "0.1"}},
+          {"harmonize", {"--length", "16"}},
+          {"groove", {"--attention", "performer", "--position", "sine"}},
+          {"train_music", {"--length", "64", "--attention", "performer-hyperbolic"}},
+          {"lra", words("--max-length 120 --min-expression 20 --max-expression 100 "
+                        "--expressions 64 --held-out-expressions 16 --attention linear-elu "
+                        "--position conv")}};
 }
 
 vector<string> arguments(const Case& c, int processes, const string& out, int steps,

@@ -12,13 +12,13 @@ using std::string, std::vector;
 
 namespace {
 
-const vector<string> tiny{"--layers",         "2",   "--d-model", "32", "--heads",         "2",
-                          "--d-hidden",       "64",  "--batch",   "2",  "--micro-batches", "2",
-                          "--length",         "256", "--dropout", "0",  "--steps",         "6",
-                          "--evaluate-every", "2"};
-const vector<string> music{"--eval-length",        "64", "--eval-windows", "1",
-                           "--validation-windows", "2",  "--generate",     "0",
-                           "--picture-length",     "8"};
+const vector<string> tiny = words(
+    "--layers 2 --d-model 32 --heads 2 --d-hidden 64 --batch 2 "
+    "--micro-batches 2 --length 256 --dropout 0 --steps 6 --evaluate-every "
+    "2");
+const vector<string> music = words(
+    "--eval-length 64 --eval-windows 1 --validation-windows 2 --generate 0 "
+    "--picture-length 8");
 
 vector<string> arguments(const Case& c, int processes, const string& out,
                          const vector<string>& more) {

@@ -1,12 +1,11 @@
 #include <cmath>
 
-#include "core/parallel.h"
 #include "core/storage.h"
 #include "examples/chorales/chorale_program.h"
 #include "examples/common/error.h"
 #include "ops/create.h"
 #include "tests/examples/chorales/train_chorales.h"
-#include "tests/examples/temp_dir.h"
+#include "tests/examples/training_checks.h"
 #include "tests/support/catch.h"
 
 namespace {
@@ -16,15 +15,9 @@ using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
 
 ChoraleSettings tiny_settings() {
-  ChoraleSettings s;
-  s.layers = 1;
-  s.d_model = 16;
-  s.heads = 2;
-  s.d_hidden = 32;
+  auto s = with_tiny_model<ChoraleSettings>();
   s.length = 32;
   s.batch = 2;
-  s.learning_rate = 0.01;
-  s.warmup = 5;
   s.steps = 40;
   return s;
 }
@@ -36,15 +29,6 @@ struct Training : ChoraleProgram {
     start(pieces);
   }
 };
-
-/// Returns the bytes of the checkpoint after some steps.
-std::string trained(const ChoraleSettings& settings, int steps) {
-  const TempDir folder;
-  Training training(settings);
-  for (int i = 0; i < steps; ++i) training.train_step(0);
-  training.save(folder.file("c"));
-  return read_file(folder.file("c"));
-}
 
 }  // namespace
 
@@ -80,13 +64,7 @@ TEST_CASE("training is bit-identical with one and two threads", "[examples]") {
   ChoraleSettings settings = tiny_settings();
   settings.d_model = 96, settings.d_hidden = 300, settings.length = 128, settings.batch = 3;
   settings.attention_dropout = 0.1;
-  const int before = num_threads();
-  set_num_threads(1);
-  const std::string one_thread = trained(settings, 4);
-  set_num_threads(2);
-  const std::string two_threads = trained(settings, 4);
-  set_num_threads(before);
-  CHECK(one_thread == two_threads);
+  check_any_threads([&] { return std::make_unique<Training>(settings); });
 }
 
 TEST_CASE("every training step frees the memory it allocates", "[examples]") {
@@ -106,34 +84,15 @@ TEST_CASE("least_memory() is below the memory that training uses", "[examples]")
   ChoraleSettings settings = tiny_settings();
   settings.d_model = 64, settings.d_hidden = 256, settings.length = 256, settings.layers = 2;
   settings.position = GENERATE("music", "sinusoid");
-  const int64_t before = memory_stats().live;
-  reset_peak_memory();
-  Training training(settings);
-  training.train_step(0);
-  training.train_step(0);
-  const double taken = double(memory_stats().peak - before);
-  CHECK(settings.least_memory() < taken);
-  CHECK(settings.least_memory() > taken / 10);
+  check_least_memory([&] { return std::make_unique<Training>(settings); },
+                     [](const Training& t) { return t.settings.least_memory(); });
 }
 
 TEST_CASE("a resumed training is bit-identical", "[examples]") {
-  const TempDir folder;
   ChoraleSettings settings = tiny_settings();
   settings.steps = GENERATE(40, 0);  // 0: limited by time
-  Training first(settings);
-  for (int i = 0; i < 3; ++i) first.train_step(0.1);
-  first.save(folder.file("a"));
-  for (int i = 0; i < 3; ++i) first.train_step(0.2);
-  first.save(folder.file("b"));
-
-  Training second(settings);
-  second.train_step(0.5);
-  second.load(folder.file("a"));
-  CHECK(second.step() == 3);
-  validation_loss(*second.model, tiny_chorales().valid, 32, 4, 2);  // uses no random numbers
-  for (int i = 0; i < 3; ++i) second.train_step(0.2);
-  second.save(folder.file("c"));
-  CHECK(read_file(folder.file("b")) == read_file(folder.file("c")));
+  check_resumes([&] { return std::make_unique<Training>(settings); }, 3, 3,
+                [](Training& t) { validation_loss(*t.model, tiny_chorales().valid, 32, 4, 2); });
 }
 
 TEST_CASE("checkpoints of other data are rejected", "[examples]") {
