@@ -13,7 +13,7 @@
 
 namespace stretto::examples {
 
-GrooveSequence groove_sequence(const Groove& groove, int64_t length) {
+GrooveSequence groove_sequence(const music::Song& groove, int64_t length) {
   GrooveSequence sequence{groove_start};
   const std::vector<int64_t> tokens = to_tokens(groove, length - 1);
   sequence.insert(sequence.end(), tokens.begin(), tokens.end());
@@ -32,7 +32,7 @@ GrooveSplit generate_groove_split(uint64_t seed) {
   return {generate_grooves(seed, 0, 200), generate_grooves(seed, 1'000'000, 20)};
 }
 
-GrooveSplit split_grooves(std::vector<GrooveSource> songs, double held_out,
+GrooveSplit split_grooves(std::vector<music::Song> songs, double held_out,
                           const std::string& data) {
   const double n = double(songs.size());
   require(n >= 2, data + ": needs at least two songs with bass, drums and harmony; it has " +
@@ -46,29 +46,29 @@ GrooveSplit split_grooves(std::vector<GrooveSource> songs, double held_out,
   return split;
 }
 
-std::vector<GrooveSequence> training_grooves(const std::vector<GrooveSource>& songs,
+std::vector<GrooveSequence> training_grooves(const std::vector<music::Song>& songs,
                                              const GrooveSettings& settings, int64_t step) {
   uint64_t state = settings.seed;
   state = splitmix64(state) + uint64_t(step);
   PortableRandom random(splitmix64(state));
   std::vector<GrooveSequence> sequences;
   for (int64_t i = 0; i < settings.batch; ++i) {
-    const GrooveSource& song = songs[size_t(random.below(int(songs.size())))];
+    const music::Song& song = songs[size_t(random.below(int(songs.size())))];
     sequences.push_back(groove_sequence(
         settings.augment ? augmented(song, random) : with_fullest_harmony(song), settings.length));
   }
   return sequences;
 }
 
-std::vector<GrooveSequence> validation_grooves(const std::vector<GrooveSource>& songs,
+std::vector<GrooveSequence> validation_grooves(const std::vector<music::Song>& songs,
                                                int64_t length) {
   std::vector<GrooveSequence> sequences;
-  for (const GrooveSource& song : songs)
+  for (const music::Song& song : songs)
     sequences.push_back(groove_sequence(with_fullest_harmony(song), length));
   return sequences;
 }
 
-CountingLoss counted_loss(const std::vector<GrooveSource>& train,
+CountingLoss counted_loss(const std::vector<music::Song>& train,
                           const std::vector<GrooveSequence>& valid,
                           const GrooveSettings& settings) {
   const auto scored = [&](GrooveSequence sequence) {
@@ -77,7 +77,7 @@ CountingLoss counted_loss(const std::vector<GrooveSource>& train,
   };
   TokenCounts counts(groove_vocabulary);
   const int lowest = settings.augment ? -5 : 0, highest = settings.augment ? 6 : 0;
-  for (const GrooveSource& song : train)
+  for (const music::Song& song : train)
     for (int semitones = lowest; semitones <= highest; ++semitones)
       counts.add(
           scored(groove_sequence(transposed(with_fullest_harmony(song), semitones), INT64_MAX)));
@@ -86,19 +86,15 @@ CountingLoss counted_loss(const std::vector<GrooveSource>& train,
   return counts.loss(targets);
 }
 
-std::string fingerprint(const std::vector<GrooveSource>& songs) {
+std::string fingerprint(const std::vector<music::Song>& songs) {
   Digest print;
-  const auto add = [&](const GroovePart& part) {
-    print.add(int64_t(part.notes.size()));
-    for (const music::Note& note : part.notes)
-      for (const int number : {note.start, note.duration, note.pitch, note.velocity})
-        print.add(number);
-  };
-  for (const GrooveSource& song : songs) {
-    add(song.bass);
-    add(song.drums);
-    for (const GroovePart& part : song.harmony) add(part);
-  }
+  for (const music::Song& song : songs)
+    for (const music::Track& track : song.tracks) {
+      print.add(int64_t(track.notes.size()));
+      for (const music::Note& note : track.notes)
+        for (const int number : {note.start, note.duration, note.pitch, note.velocity})
+          print.add(number);
+    }
   return print.text();
 }
 

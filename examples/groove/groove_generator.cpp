@@ -14,10 +14,7 @@ struct Chord {
   std::vector<int> intervals;  // above the root; [1] is the third, [2] the fifth
 };
 
-struct Chart {
-  std::string name;
-  std::vector<Chord> bars;
-};
+using Chart = std::vector<Chord>;  // a chord for every bar
 
 /// The chart's phrases of four bars: degrees of the scale, 0 … 6.
 using Phrase = std::array<int, 4>;
@@ -51,10 +48,10 @@ Chart compose(PortableRandom& random) {
   const Phrase a = phrase(), b = phrase();
   constexpr std::array<const char*, 6> forms = {"A", "AA", "AB", "AAB", "AABA", "AABABA"};
   const char* form = forms[size_t(random.weighted({2, 2, 3, 2, 4, 1}))];
-  Chart chart{(minor ? "min" : "maj") + std::to_string(tonic) + form, {}};
+  Chart chart;
   for (const char* part = form; *part != 0; ++part)
     for (const int degree : *part == 'A' ? a : b)
-      chart.bars.push_back(chord_on(tonic, minor, degree, sevenths));
+      chart.push_back(chord_on(tonic, minor, degree, sevenths));
   return chart;
 }
 
@@ -165,27 +162,27 @@ void play_chords(const std::string& pattern, int bar, const std::vector<int>& pi
 
 }  // namespace
 
-GrooveSource generate_groove(uint64_t seed, uint64_t number) {
+music::Song generate_groove(uint64_t seed, uint64_t number) {
   uint64_t state = seed;
   state = splitmix64(state) + number;
   PortableRandom random(splitmix64(state));
   const Chart chart = compose(random);
   const Style style = choose(random);
   const GrooveFamily& family = style.family;
-  GrooveSource song{.name = chart.name + "." + family.name,
-                    .bass = {"Bass", family.bass_program, {}},
-                    .drums = {"Drums", 0, {}},
-                    .harmony = {{"Piano", family.piano_program, {}}},
-                    .quarters_per_minute = double(family.tempo)};
-  if (style.has_guitar) song.harmony.push_back({"Guitar", family.guitar_program, {}});
-  if (style.has_strings) song.harmony.push_back({"Strings", 48, {}});
-  const int bars = int(chart.bars.size());
+  music::Song song = empty_groove();
+  song.quarters_per_minute = family.tempo;
+  song.tracks[bass_track].program = family.bass_program;
+  song.tracks[harmony_track] = {"Piano", 2, family.piano_program, {}};
+  if (style.has_guitar) song.tracks.push_back({"Guitar", 2, family.guitar_program, {}});
+  if (style.has_strings) song.tracks.push_back({"Strings", 2, 48, {}});
+  const int bars = int(chart.size());
   for (int bar = 0; bar < bars; ++bar) {
-    const Chord& chord = chart.bars[size_t(bar)];
-    const Chord& next = chart.bars[size_t((bar + 1) % bars)];
-    play_drums(style, bar, bar % 4 == 3, song.drums.notes);
-    play_bass(style, bar, chord, next, song.bass.notes);
-    for (GroovePart& part : song.harmony) {
+    const Chord& chord = chart[size_t(bar)];
+    const Chord& next = chart[size_t((bar + 1) % bars)];
+    play_drums(style, bar, bar % 4 == 3, song.tracks[drum_track].notes);
+    play_bass(style, bar, chord, next, song.tracks[bass_track].notes);
+    for (size_t i = harmony_track; i < song.tracks.size(); ++i) {
+      music::Track& part = song.tracks[i];
       const bool high = part.name == "Strings";
       const std::string& pattern = part.name == "Piano"    ? style.piano
                                    : part.name == "Guitar" ? style.guitar
@@ -196,8 +193,8 @@ GrooveSource generate_groove(uint64_t seed, uint64_t number) {
   return song;
 }
 
-std::vector<GrooveSource> generate_grooves(uint64_t seed, uint64_t first, int count) {
-  std::vector<GrooveSource> songs;
+std::vector<music::Song> generate_grooves(uint64_t seed, uint64_t first, int count) {
+  std::vector<music::Song> songs;
   for (int i = 0; i < count; ++i) songs.push_back(generate_groove(seed, first + uint64_t(i)));
   return songs;
 }

@@ -13,11 +13,11 @@ namespace stretto::examples {
 /// in a style. A chart is a key and a chord for every bar, in four-bar phrases. A style is patterns
 /// of one or two bars for drums, bass, piano and usually guitar or strings; it is a variation of
 /// one of seven families and lasts for the whole song. Every phrase ends with a fill. Songs have 4
-/// to 24 bars; names are "chart.style".
-GrooveSource generate_groove(uint64_t seed, uint64_t number);
+/// to 24 bars.
+music::Song generate_groove(uint64_t seed, uint64_t number);
 
 /// Returns the songs `first` … `first + count − 1`.
-std::vector<GrooveSource> generate_grooves(uint64_t seed, uint64_t first, int count);
+std::vector<music::Song> generate_grooves(uint64_t seed, uint64_t first, int count);
 
 /// A pattern divides a bar into as many equal steps as it has characters: 16 of three ticks or, in
 /// triplets, 12 of four. A `.` is silence, a `-` holds the previous note, an `x` strikes a drum or

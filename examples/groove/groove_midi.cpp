@@ -20,9 +20,9 @@ std::string lower(std::string text) {
   return text;
 }
 
-bool is_bass(const GroovePart& part) {
-  const std::string name = lower(part.name);
-  if (part.program >= 32 && part.program <= 39) return true;
+bool is_bass(const music::Track& track) {
+  const std::string name = lower(track.name);
+  if (track.program >= 32 && track.program <= 39) return true;
   return name.find("bass") != std::string::npos && name.find("bassoon") == std::string::npos;
 }
 
@@ -35,52 +35,46 @@ music::Note on_grid(const music::MidiFile& file, const music::MidiNote& note) {
 }
 
 // The song in a file. Errors have no path.
-GrooveSource source_of(const music::MidiFile& file, const std::string& path) {
+music::Song song_of(const music::MidiFile& file) {
   require(!file.notes.empty(), "has no notes");
-  GrooveSource song = to_groove_source(file);
-  song.name = path;
-  return song;
+  return to_song(file);
 }
 
 }  // namespace
 
-GrooveSource to_groove_source(const music::MidiFile& file) {
+music::Song to_song(const music::MidiFile& file) {
   require(file.format != 2 || !file.tracks.empty(), "has no tracks (format 2)");
   require(file.format != 2 || file.tracks.size() == 1,
           "its tracks do not sound together (format 2)");
-  GrooveSource song{
-      .name = {},
-      .bass = {.name = {}, .program = 33, .notes = {}},
-      .drums = {},
-      .harmony = {},
-      .quarters_per_minute = std::clamp(file.tempo_map().quarters_per_minute(0), 4.0, 1000.0)};
-  std::map<std::array<int, 3>, GroovePart> parts;  // by track, channel and program
+  music::Song song = empty_groove();
+  song.tracks.resize(harmony_track);
+  song.quarters_per_minute = std::clamp(file.tempo_map().quarters_per_minute(0), 4.0, 1000.0);
+  std::map<std::array<int, 3>, music::Track> instruments;  // by track, channel and program
   for (const music::MidiNote& note : file.notes) {
     if (note.channel == music::drum_channel) {
-      song.drums.notes.push_back(on_grid(file, note));
+      song.tracks[drum_track].notes.push_back(on_grid(file, note));
       continue;
     }
-    GroovePart& part = parts[{note.track, note.channel, note.program}];
-    if (part.notes.empty()) {
-      part.name = file.tracks[size_t(note.track)].name;
-      part.program = note.program;
-    }
-    part.notes.push_back(on_grid(file, note));
+    music::Track& instrument = instruments[{note.track, note.channel, note.program}];
+    if (instrument.notes.empty())
+      instrument = {file.tracks[size_t(note.track)].name, 2, note.program, {}};
+    instrument.notes.push_back(on_grid(file, note));
   }
-  for (auto& [place, part] : parts) {
-    if (!is_bass(part)) {
-      song.harmony.push_back(std::move(part));
-    } else if (part.notes.size() > song.bass.notes.size()) {
-      song.bass = std::move(part);
+  for (auto& [place, instrument] : instruments) {
+    music::Track& bass = song.tracks[bass_track];
+    if (!is_bass(instrument)) {
+      song.tracks.push_back(std::move(instrument));
+    } else if (instrument.notes.size() > bass.notes.size()) {
+      bass = std::move(instrument);
     }
   }
   return song;
 }
 
-GrooveSource read_groove(const std::string& path, MidiDefects* damaged) {
+music::Song read_groove(const std::string& path, MidiDefects* damaged) {
   const music::MidiFile file = read_midi_file(path);
   try {
-    GrooveSource song = source_of(file, path);
+    music::Song song = song_of(file);
     if (damaged != nullptr) damaged->add(path, file.warnings);
     return song;
   } catch (const UsageError& error) {
@@ -88,11 +82,11 @@ GrooveSource read_groove(const std::string& path, MidiDefects* damaged) {
   }
 }
 
-std::string missing_part(const GrooveSource& song) {
-  if (song.bass.notes.empty()) return "no bass";
-  if (song.drums.notes.empty()) return "no drums";
-  for (const GroovePart& part : song.harmony)
-    if (!part.notes.empty()) return "";
+std::string missing_part(const music::Song& song) {
+  for (const size_t track : {bass_track, drum_track})
+    if (song.tracks[track].notes.empty()) return str("no ", groove_track_names[track]);
+  for (size_t i = harmony_track; i < song.tracks.size(); ++i)
+    if (!song.tracks[i].notes.empty()) return "";
   return "no harmony";
 }
 
@@ -116,7 +110,7 @@ GrooveFolder read_groove_folder(const std::string& path, int skip_bars) {
     try {
       const music::MidiFile midi = read_midi_file(file);
       try {
-        GrooveSource song = without_bars(source_of(midi, file), skip_bars);
+        music::Song song = without_bars(song_of(midi), skip_bars);
         reason = missing_part(song);
         if (reason.empty()) {
           folder.songs.push_back(std::move(song));

@@ -25,19 +25,19 @@ namespace stretto::examples {
 ///
 /// Throws UsageError, without a path, for files of format 2 with no track or with several, which do
 /// not sound together, and for notes that do not end before tick 2^28 of the grid.
-GrooveSource to_groove_source(const music::MidiFile& file);
+music::Song to_song(const music::MidiFile& file);
 
 /// Returns the song in the file at `path`, which may lack instruments. Throws UsageError, with the
-/// path, as read_midi_file() and to_groove_source() do, and for a file without notes. Defects of
+/// path, as read_midi_file() and to_song() do, and for a file without notes. Defects of
 /// the file are added to `damaged`, if given.
-GrooveSource read_groove(const std::string& path, MidiDefects* damaged = nullptr);
+music::Song read_groove(const std::string& path, MidiDefects* damaged = nullptr);
 
 /// Returns "no bass", "no drums" or "no harmony", the first that applies; "" for a song
 /// that has all three.
-std::string missing_part(const GrooveSource& song);
+std::string missing_part(const music::Song& song);
 
 struct GrooveFolder {
-  std::vector<GrooveSource> songs;         ///< with all three parts; named by the files' paths
+  std::vector<music::Song> songs;          ///< with all three parts
   std::map<std::string, int64_t> skipped;  ///< number of files by reason: see reasons()
   MidiDefects damaged;                     ///< defects of the files of `songs`
   std::string locked;                      ///< see MidiFiles::locked_text

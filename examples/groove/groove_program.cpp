@@ -2,17 +2,15 @@
 
 #include <algorithm>
 #include <iostream>
-#include <limits>
 #include <utility>
 
 #include "examples/common/error.h"
 #include "examples/groove/groove_report.h"
 #include "examples/groove/groove_tokens.h"
+#include "examples/midi/music_sampling.h"
 #include "nn/models/generation.h"
 #include "nn/training/evaluate.h"
 #include "nn/training/progress.h"
-#include "ops/create.h"
-#include "ops/loss.h"
 
 namespace stretto::examples {
 namespace {
@@ -35,33 +33,23 @@ double groove_loss(nn::LanguageModel& model, const std::vector<GrooveSequence>& 
   });
 }
 
-Groove continue_groove(nn::LanguageModel& model, const Groove& prompt,
-                       const GrooveSampling& options) {
-  const nn::EvalMode guard(model);
-  const Device device = model.device();
-  std::vector<int64_t> tokens = to_tokens(prompt);
-  std::vector<int64_t> seen{groove_start};
-  seen.insert(seen.end(), tokens.begin(), tokens.end());
-  nn::LanguageModel::Cache cache = model.make_cache(options.limit);
+music::Song continue_groove(nn::LanguageModel& model, const music::Song& prompt,
+                            const GrooveSampling& options) {
+  std::vector<int64_t> given = to_tokens(prompt);
+  given.insert(given.begin(), groove_start);
   GrooveGrammar grammar(options.shifts);
-  const auto allowed = [&](const Tensor& next) {
-    check_interrupt();
-    for (const int64_t token : next.to_vector<int64_t>()) grammar.see(token);
-    std::vector<double> scores = model(next.to(device), &cache)[0][-1].to_vector<double>();
-    for (const int64_t token : grammar.forbidden())
-      scores[size_t(token)] = -std::numeric_limits<double>::infinity();
-    return tensor(scores, {1, 1, int64_t(scores.size())});
-  };
-  const std::vector<int64_t> drawn =
-      nn::generate(allowed, seen,
-                   {.max_tokens = options.tokens,
-                    .end_tokens = {groove_end},
-                    .seed = options.seed,
-                    .sampling = {.temperature = options.temperature}});
-  tokens.insert(tokens.end(), drawn.begin(), drawn.end());
-  Groove result = to_groove(tokens);
-  result.programs = prompt.programs;
+  for (const int64_t token : given) grammar.see(token);
+  music::Song result = to_groove(sample_music(model, given,
+                                              {.tokens = options.tokens,
+                                               .end = groove_end,
+                                               .forbidden = [&] { return grammar.forbidden(); },
+                                               .see = [&](int64_t token) { grammar.see(token); },
+                                               .sampling = {.temperature = options.temperature},
+                                               .seed = options.seed,
+                                               .limit = options.limit}));
   result.quarters_per_minute = prompt.quarters_per_minute;
+  for (size_t i = 0; i < result.tracks.size(); ++i)
+    result.tracks[i].program = prompt.tracks[i].program;
   return result;
 }
 
@@ -99,12 +87,12 @@ int GrooveProgram::run() { return compare_.empty() ? TrainingProgram::run() : co
 
 int GrooveProgram::compare() const {
   require(compare_.size() >= 2, "--compare: needs a reference and at least one other file");
-  std::vector<Groove> grooves;
+  std::vector<music::Song> grooves;
   MidiDefects damaged;
   for (const std::string& file : compare_)
     grooves.push_back(with_fullest_harmony(read_groove(file, &damaged)));
   print_defects(damaged);
-  const std::vector<Groove> others(grooves.begin() + 1, grooves.end());
+  const std::vector<music::Song> others(grooves.begin() + 1, grooves.end());
   std::cout << "Style similarity to " << compare_.front()
             << ", for each quarter of the output's length (1: identical):\n"
             << style_table(style_similarity(grooves.front(), others, onsets())) << std::flush;
@@ -132,7 +120,7 @@ void GrooveProgram::prepare() {
   start(std::move(songs.train));
 }
 
-void GrooveProgram::start(std::vector<GrooveSource> songs) {
+void GrooveProgram::start(std::vector<music::Song> songs) {
   songs_ = std::move(songs);
   create({.weight_decay = settings.weight_decay},
          {fingerprint(songs_), "songs than those of --data (or of --seed without it)"},
@@ -150,14 +138,14 @@ GrooveSplit GrooveProgram::read_songs() {
 
 // Sets the prompts: the file of --prompt, or the first held-out songs with notes within
 // the prompt's bars.
-void GrooveProgram::find_prompts(const std::vector<GrooveSource>& held_out) {
-  std::vector<Groove> songs;
+void GrooveProgram::find_prompts(const std::vector<music::Song>& held_out) {
+  std::vector<music::Song> songs;
   if (!prompt_.empty())
     songs.push_back(with_fullest_harmony(read_groove(prompt_, &prompt_damaged_)));
   if (prompt_.empty())
-    for (const GrooveSource& song : held_out) songs.push_back(with_fullest_harmony(song));
-  for (Groove& song : songs) {
-    const Groove prompt = first_bars(song, int(prompt_bars_));
+    for (const music::Song& song : held_out) songs.push_back(with_fullest_harmony(song));
+  for (music::Song& song : songs) {
+    const music::Song prompt = first_bars(song, int(prompt_bars_));
     if (end_of(prompt) > 0 && int64_t(prompts_.size()) < n_prompts_)
       prompts_.push_back({std::move(song), prompt});
   }
@@ -203,12 +191,13 @@ void GrooveProgram::report() {
   if (continuations_ > 0) write_music();
 }
 
-void GrooveProgram::write(const std::string& name, const Groove& groove, const std::string& title) {
-  show_music(name, title, to_song(groove), groove_roll(groove, title));
+void GrooveProgram::write(const std::string& name, const music::Song& groove,
+                          const std::string& title) {
+  show_music(name, title, groove, groove_roll(groove, title));
 }
 
-std::vector<Groove> GrooveProgram::continuations(const Groove& prompt) {
-  std::vector<Groove> written;
+std::vector<music::Song> GrooveProgram::continuations(const music::Song& prompt) {
+  std::vector<music::Song> written;
   for (int64_t i = 0; i < continuations_; ++i) {
     written.push_back(
         continue_groove(*model, prompt,
@@ -225,7 +214,7 @@ std::vector<Groove> GrooveProgram::continuations(const Groove& prompt) {
 void GrooveProgram::write_music() {
   std::vector<StyleSimilarity> similarities;
   for (const auto& [song, prompt] : prompts_) {
-    const std::vector<Groove> written = continuations(prompt);
+    const std::vector<music::Song> written = continuations(prompt);
     similarities.push_back(style_similarity(song, written, onsets()));
     if (similarities.size() > 1) continue;
     write("prompt", prompt, "Prompt");

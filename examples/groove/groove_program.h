@@ -31,8 +31,8 @@ struct GrooveSampling {
 /// Returns the prompt and its continuation by the model, sampled token by token as GrooveGrammar
 /// allows. The result has the prompt's instruments and tempo; notes without an end when the tokens
 /// run out are lost. Throws Interrupted as groove_loss() does.
-Groove continue_groove(nn::LanguageModel& model, const Groove& prompt,
-                       const GrooveSampling& options);
+music::Song continue_groove(nn::LanguageModel& model, const music::Song& prompt,
+                            const GrooveSampling& options);
 
 class GrooveProgram : public TokenProgram<GrooveSettings> {
  public:
@@ -43,20 +43,20 @@ class GrooveProgram : public TokenProgram<GrooveSettings> {
   int run() override;
 
   /// Creates the model and its trainer for the training songs.
-  void start(std::vector<GrooveSource> songs);
+  void start(std::vector<music::Song> songs);
 
  private:
   int compare() const;
   void resolve() override;
   void prepare() override;
   GrooveSplit read_songs();
-  void find_prompts(const std::vector<GrooveSource>& held_out);
+  void find_prompts(const std::vector<music::Song>& held_out);
   void begin() override;
   nn::Batch training(int64_t i) override;
   double validate() override;
   void report() override;
-  void write(const std::string& name, const Groove& groove, const std::string& title);
-  std::vector<Groove> continuations(const Groove& prompt);
+  void write(const std::string& name, const music::Song& groove, const std::string& title);
+  std::vector<music::Song> continuations(const music::Song& prompt);
   void write_music();
 
   nn::PositionSettings positions() const { return settings.position_settings(settings.length); }
@@ -72,14 +72,14 @@ class GrooveProgram : public TokenProgram<GrooveSettings> {
   std::vector<std::string> compare_;
   bool published_onsets_ = false, published_shifts_ = false;
 
-  std::vector<GrooveSource> songs_;
+  std::vector<music::Song> songs_;
   std::vector<GrooveSequence> valid_;
   int64_t n_train_ = 0;
   std::string skipped_;
   MidiDefects damaged_, prompt_damaged_;
   CountingLoss baselines_{};
   struct Prompt {
-    Groove song, prompt;
+    music::Song song, prompt;
   };
   std::vector<Prompt> prompts_;
 };

@@ -47,12 +47,12 @@ std::string style_table(const StyleSimilarity& s) {
   return table.str();
 }
 
-std::string groove_roll(const Groove& groove, const std::string& title) {
+std::string groove_roll(const music::Song& groove, const std::string& title) {
   constexpr std::array colors = {"#0068aa", "#969ba5", "#d55e00"};
   std::vector<RollVoice> voices;
   for (const size_t track : {drum_track, harmony_track, bass_track}) {
     voices.push_back({groove_track_names[track], colors[track], {}});
-    for (const music::Note& note : groove.tracks[track])
+    for (const music::Note& note : groove.tracks[track].notes)
       voices.back().notes.push_back({note.start, note.start + note.duration, note.pitch});
   }
   return piano_roll({.title = title, .steps_per_beat = groove_beat}, voices);

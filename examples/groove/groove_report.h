@@ -13,6 +13,6 @@ namespace stretto::examples {
 std::string style_table(const StyleSimilarity& similarity);
 
 /// Draws the notes over time, in a color per track.
-std::string groove_roll(const Groove& groove, const std::string& title);
+std::string groove_roll(const music::Song& groove, const std::string& title);
 
 }  // namespace stretto::examples

@@ -43,15 +43,15 @@ bool is_zero(const Profile& profile) {
 /// Compares the sum of profile(notes) over a chunk of all outputs with the
 /// profile of the reference.
 template <class ProfileOf>
-double likeness(size_t track, size_t chunk, const Groove& reference,
-                const std::vector<Groove>& outputs, const ProfileOf& profile) {
-  const Profile expected = profile(reference.tracks[track]);
+double likeness(size_t track, size_t chunk, const music::Song& reference,
+                const std::vector<music::Song>& outputs, const ProfileOf& profile) {
+  const Profile expected = profile(reference.tracks[track].notes);
   if (is_zero(expected)) return no_value;
   Profile sum(expected.size());
-  for (const Groove& output : outputs) {
+  for (const music::Song& output : outputs) {
     const int length = end_of(output) / int(style_chunks);
     const int first = int(chunk) * length;
-    const Profile part = profile(stretch(output.tracks[track], first, first + length));
+    const Profile part = profile(stretch(output.tracks[track].notes, first, first + length));
     for (size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
   }
   return cosine_similarity(expected, sum);
@@ -125,8 +125,8 @@ double cosine_similarity(const Profile& a, const Profile& b) {
 double StyleSimilarity::mean_onset(size_t chunk) const { return mean(onset.at(chunk)); }
 double StyleSimilarity::mean_time_pitch(size_t chunk) const { return mean(time_pitch.at(chunk)); }
 
-StyleSimilarity style_similarity(const Groove& reference, const std::vector<Groove>& outputs,
-                                 OnsetUnit unit) {
+StyleSimilarity style_similarity(const music::Song& reference,
+                                 const std::vector<music::Song>& outputs, OnsetUnit unit) {
   StyleSimilarity result{};
   for (size_t chunk = 0; chunk < style_chunks; ++chunk)
     for (size_t track = 0; track < 3; ++track) {

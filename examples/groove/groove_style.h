@@ -49,7 +49,8 @@ struct StyleSimilarity {
 /// Each output is divided into four chunks of ⌊its end / 4⌋ ticks; a chunk contains the notes that
 /// begin in it, both borders included. The profiles of a chunk, summed over all outputs, are
 /// compared with those of the whole reference.
-StyleSimilarity style_similarity(const Groove& reference, const std::vector<Groove>& outputs,
+StyleSimilarity style_similarity(const music::Song& reference,
+                                 const std::vector<music::Song>& outputs,
                                  OnsetUnit unit = OnsetUnit::beats);
 
 /// Returns the elementwise means over the values that are not NaN; NaN if all are.

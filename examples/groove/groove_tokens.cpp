@@ -18,11 +18,11 @@ struct Timed {
   int64_t token;
 };
 
-std::vector<Timed> events_of(const Groove& groove) {
+std::vector<Timed> events_of(const music::Song& groove) {
   using Key = std::tuple<int, int, int, int, int>;  // time, pitch, duration, velocity, track
   std::vector<Key> notes;
   for (int track = 0; track < 3; ++track)
-    for (const music::Note& note : groove.tracks[size_t(track)]) {
+    for (const music::Note& note : groove.tracks[size_t(track)].notes) {
       const bool good = note.start >= 0 && note.duration >= 0 && note.pitch >= 0 &&
                         note.pitch <= 127 && int64_t{note.start} + note.duration <= last_tick;
       if (!good)
@@ -57,7 +57,7 @@ GrooveEvent groove_event(int64_t token) {
   return {t == groove_end ? Kind::end : Kind::start};
 }
 
-std::vector<int64_t> to_tokens(const Groove& groove, int64_t most) {
+std::vector<int64_t> to_tokens(const music::Song& groove, int64_t most) {
   std::vector<int64_t> tokens;
   const auto add = [&](int64_t token) {
     if (int64_t(tokens.size()) < most) tokens.push_back(token);
@@ -76,9 +76,9 @@ std::vector<int64_t> to_tokens(const Groove& groove, int64_t most) {
   return tokens;
 }
 
-Groove to_groove(const std::vector<int64_t>& tokens) {
+music::Song to_groove(const std::vector<int64_t>& tokens) {
   using Kind = GrooveEvent::Kind;
-  Groove groove;
+  music::Song groove = empty_groove();
   std::map<std::pair<int, int>, std::queue<int64_t>> sounding;  // starts by track and pitch
   int64_t time = 0;
   for (const int64_t token : tokens) {
@@ -94,14 +94,16 @@ Groove to_groove(const std::vector<int64_t>& tokens) {
     } else if (!since.empty()) {
       const int start = int(since.front());
       const int duration = std::max(1, int(time) - start);
-      groove.tracks[size_t(event.first)].push_back({start, duration, event.second, note_velocity});
+      groove.tracks[size_t(event.first)].notes.push_back(
+          {start, duration, event.second, note_velocity});
       since.pop();
     }
   }
-  for (std::vector<music::Note>& notes : groove.tracks)
-    std::stable_sort(notes.begin(), notes.end(), [](const music::Note& a, const music::Note& b) {
-      return std::tie(a.start, a.pitch) < std::tie(b.start, b.pitch);
-    });
+  for (music::Track& track : groove.tracks)
+    std::stable_sort(track.notes.begin(), track.notes.end(),
+                     [](const music::Note& a, const music::Note& b) {
+                       return std::tie(a.start, a.pitch) < std::tie(b.start, b.pitch);
+                     });
   return groove;
 }
 

@@ -48,7 +48,7 @@ GrooveEvent groove_event(int64_t token);
 ///
 /// Throws std::invalid_argument for a pitch outside 0 … 127, for negative times, and for notes that
 /// do not end before tick 2^28.
-std::vector<int64_t> to_tokens(const Groove& groove,
+std::vector<int64_t> to_tokens(const music::Song& groove,
                                int64_t most = std::numeric_limits<int64_t>::max());
 
 /// Returns the groove encoded by tokens, up to the first end token; start tokens are ignored. Every
@@ -58,6 +58,6 @@ std::vector<int64_t> to_tokens(const Groove& groove,
 ///
 /// Throws std::invalid_argument for a token outside 0 … 793 and for notes that do not begin and
 /// end before tick 2^28.
-Groove to_groove(const std::vector<int64_t>& tokens);
+music::Song to_groove(const std::vector<int64_t>& tokens);
 
 }  // namespace stretto::examples

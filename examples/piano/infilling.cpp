@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "examples/common/error.h"
+#include "examples/midi/music_sampling.h"
 #include "music/infill.h"
 #include "nn/data/crops.h"
 #include "nn/training/evaluate.h"
@@ -109,8 +110,10 @@ std::vector<int64_t> write_infill(nn::LanguageModel& model, const music::Tokeniz
              if (token == ids.end) return;
              grammar->see(token);
              bars += token == tokens.bar;
-           }},
-      o);
+           },
+       .sampling = o.sampling,
+       .seed = o.seed,
+       .limit = o.limit});
   std::vector<int64_t> filled(all.begin() + int64_t(given), all.end());
   if (!filled.empty() && filled.back() == ids.end) filled.pop_back();
   return filled;

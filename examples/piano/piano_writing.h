@@ -1,7 +1,6 @@
 // Generation of piano music.
 #pragma once
 
-#include <functional>
 #include <vector>
 
 #include "music/tokenizer.h"
@@ -28,20 +27,5 @@ struct PianoWritingOptions {
 std::vector<int64_t> write_piano(nn::LanguageModel& model, const music::Tokenizer& tokens,
                                  const std::vector<int64_t>& prompt,
                                  const PianoWritingOptions& options);
-
-/// Limits and callbacks of sample_music().
-struct MusicSampling {
-  int64_t tokens;                                    ///< maximum number of new tokens
-  int64_t end;                                       ///< ends the music, and is returned
-  std::function<std::vector<int64_t>()> forbidden;   ///< tokens that must not be sampled next
-  std::function<void(int64_t)> see;                  ///< is called with each new token
-  std::function<bool()> more = [] { return true; };  ///< returns false to stop after the last token
-};
-
-/// Samples tokens after `prompt` and returns all tokens; of the options, the seed, sampling and
-/// cache limit are used.
-std::vector<int64_t> sample_music(nn::LanguageModel& model, const std::vector<int64_t>& prompt,
-                                  const MusicSampling& sampling,
-                                  const PianoWritingOptions& options);
 
 }  // namespace stretto::examples

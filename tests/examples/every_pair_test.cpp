@@ -83,8 +83,8 @@ TEST_CASE("train_chorales generates with every pair of kernel and positional enc
 TEST_CASE("groove continues with every pair of kernel and positional encoding", "[examples]") {
   GrooveSettings s;
   s.length = 24;
-  Groove prompt;
-  for (int i = 0; i < 3; ++i) prompt.tracks[1].push_back({12 * i, 6, 36, 100});
+  music::Song prompt = empty_groove();
+  for (int i = 0; i < 3; ++i) prompt.tracks[1].notes.push_back({12 * i, 6, 36, 100});
   const int pairs = each_pair<GrooveSettings>(s, [&](const GrooveSettings& tiny) {
     nn::LanguageModel model(tiny.model());
     const nn::PositionSettings p = tiny.position_settings(tiny.length);

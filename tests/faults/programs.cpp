@@ -105,9 +105,8 @@ const std::map<std::string, Make> subjects{
      }},
     {"groove",
      [] {
-       return with_midi(
-           "groove", words("--length 40 --batch 2 --tokens 50 --continuations 1"),
-           [](size_t i) { return to_song(with_fullest_harmony(generate_groove(2, i))); });
+       return with_midi("groove", words("--length 40 --batch 2 --tokens 50 --continuations 1"),
+                        [](size_t i) { return with_fullest_harmony(generate_groove(2, i)); });
      }},
     {"lra",
      [] {

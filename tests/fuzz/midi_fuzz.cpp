@@ -69,10 +69,10 @@ void check_file(const MidiFile& file, std::size_t size) {
 /// and every note must have a duration.
 void check_uses(const MidiFile& file) {
   try {
-    const GrooveSource song = to_groove_source(file);
+    const Song song = to_song(file);
     require(song.quarters_per_minute >= 4 && song.quarters_per_minute <= 1000, "a tempo");
-    std::size_t notes = song.drums.notes.size() + song.bass.notes.size();
-    for (const GroovePart& part : song.harmony) notes += part.notes.size();
+    std::size_t notes = 0;
+    for (const Track& track : song.tracks) notes += track.notes.size();
     require(notes <= file.notes.size(), "more notes than the file has");
   } catch (const UsageError&) {
   }

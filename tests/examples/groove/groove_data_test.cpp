@@ -27,11 +27,14 @@ std::vector<Note> line(int bars, int pitch) {
   return notes;
 }
 
-GrooveSource toy_song(int bars) {
-  return {.name = "toy",
-          .bass = {"Bass", 33, line(bars, 40)},
-          .drums = {"Drums", 0, line(bars, 36)},
-          .harmony = {{"a", 1, line(bars, 60)}, {"none", 2, {}}, {"b", 3, line(bars, 61)}}};
+Song toy_song(int bars) {
+  return {12,
+          120,
+          {{"Bass", 0, 33, line(bars, 40)},
+           {"Drums", 9, 0, line(bars, 36)},
+           {"a", 2, 1, line(bars, 60)},
+           {"none", 2, 2, {}},
+           {"b", 2, 3, line(bars, 61)}}};
 }
 
 /// The fraction of 4000 calls in which f(random) is true.
@@ -46,26 +49,27 @@ double share(const F& f) {
 }  // namespace
 
 TEST_CASE("generated songs are complete, and the same for the same seed", "[examples][groove]") {
-  std::set<std::string> names, families;
-  for (const GrooveSource& song : generate_grooves(3, 0, 200)) {
-    INFO(song.name);
-    names.insert(song.name);
-    families.insert(song.name.substr(song.name.find('.') + 1));
+  std::set<std::string> songs;
+  std::set<double> tempos;  // each family has its own
+  for (const Song& song : generate_grooves(3, 0, 200)) {
+    songs.insert(fingerprint({song}));
+    tempos.insert(song.quarters_per_minute);
     CHECK(missing_part(song).empty());
-    CHECK(song.harmony.size() <= 3);
-    const Groove groove = with_fullest_harmony(song);
+    CHECK(song.tracks.size() <= 2 + 3);
+    const Song groove = with_fullest_harmony(song);
     CHECK(bars_of(groove) % 4 == 0);
     CHECK(bars_of(groove) >= 4);
     CHECK(bars_of(groove) <= 24);
     CHECK(same_notes(to_groove(to_tokens(groove)), groove));
     CHECK(to_tokens(first_bars(groove, 2)).size() > 20);
-    CHECK_NOTHROW(midi_bytes(to_song(groove)));
-    for (const GroovePart& part : song.harmony)
-      for (const Note& note : part.notes) CHECK((note.pitch >= 52 && note.pitch <= 84));
-    for (const Note& note : song.bass.notes) CHECK((note.pitch >= 27 && note.pitch <= 55));
+    CHECK_NOTHROW(midi_bytes(groove));
+    for (size_t i = harmony_track; i < song.tracks.size(); ++i)
+      for (const Note& note : song.tracks[i].notes) CHECK((note.pitch >= 52 && note.pitch <= 84));
+    for (const Note& note : song.tracks[bass_track].notes)
+      CHECK((note.pitch >= 27 && note.pitch <= 55));
   }
-  CHECK(names.size() > 100);
-  CHECK(families.size() == 7);
+  CHECK(songs.size() == 200);
+  CHECK(tempos.size() == 7);
   CHECK(fingerprint(generate_grooves(3, 0, 20)) == fingerprint(generate_grooves(3, 0, 20)));
   CHECK(fingerprint(generate_grooves(3, 5, 1)) == fingerprint({generate_groove(3, 5)}));
   CHECK(fingerprint(generate_grooves(3, 0, 20)) != fingerprint(generate_grooves(4, 0, 20)));
@@ -90,44 +94,45 @@ TEST_CASE("the patterns of all families fill a bar", "[examples][groove]") {
 }
 
 TEST_CASE("bars of grooves are counted, kept and removed", "[examples][groove]") {
-  Groove groove;
+  Song groove = empty_groove();
   CHECK(bars_of(groove) == 0);
-  groove.tracks[0] = {{0, 47, 40, 80}, {40, 8, 41, 80}, {40, 56, 42, 80}, {96, 1, 43, 80}};
+  groove.tracks[0].notes = {{0, 47, 40, 80}, {40, 8, 41, 80}, {40, 56, 42, 80}, {96, 1, 43, 80}};
   CHECK(end_of(groove) == 97);
   CHECK(bars_of(groove) == 3);
-  CHECK(first_bars(groove, 1).tracks[0].size() == 1);  // a note that ends later is not included
-  CHECK(first_bars(groove, 2).tracks[0].size() == 2);
-  CHECK(first_bars(groove, 3).tracks[0].size() == 4);
-  CHECK(same_notes(without_bars(groove, 1).tracks[0], {{48, 1, 43, 80}}));
-  const GrooveSource later = without_bars(toy_song(3), 2);
-  CHECK(same_notes(later.bass.notes, line(1, 40)));
-  CHECK(same_notes(later.harmony[2].notes, line(1, 61)));
+  CHECK(first_bars(groove, 1).tracks[0].notes.size() ==
+        1);  // a note that ends later is not included
+  CHECK(first_bars(groove, 2).tracks[0].notes.size() == 2);
+  CHECK(first_bars(groove, 3).tracks[0].notes.size() == 4);
+  CHECK(same_notes(without_bars(groove, 1).tracks[0].notes, {{48, 1, 43, 80}}));
+  const Song later = without_bars(toy_song(3), 2);
+  CHECK(same_notes(later.tracks[bass_track].notes, line(1, 40)));
+  CHECK(same_notes(later.tracks[4].notes, line(1, 61)));
 }
 
 TEST_CASE("one harmony is chosen at random, preferring those with notes", "[examples][groove]") {
-  const GrooveSource song = toy_song(4);
+  const Song song = toy_song(4);
   const double first = share([&](PortableRandom& random) {
-    const Groove groove = choose_harmony(song, random);
-    CHECK(groove.tracks[harmony_track].size() == 4);
-    CHECK(groove.tracks[bass_track].size() == 4);
-    return groove.programs[harmony_track] == 1;
+    const Song groove = choose_harmony(song, random);
+    CHECK(groove.tracks[harmony_track].notes.size() == 4);
+    CHECK(groove.tracks[bass_track].notes.size() == 4);
+    return groove.tracks[harmony_track].program == 1;
   });
   CHECK(first == Approx(0.5).margin(0.04));  // five standard deviations
-  GrooveSource silent = song;
-  for (GroovePart& part : silent.harmony) part.notes.clear();
+  Song silent = song;
+  for (size_t i = harmony_track; i < silent.tracks.size(); ++i) silent.tracks[i].notes.clear();
   PortableRandom random(1);
-  CHECK(choose_harmony(silent, random).tracks[harmony_track].empty());
-  silent.harmony.clear();
-  CHECK(choose_harmony(silent, random).tracks[harmony_track].empty());
+  CHECK(choose_harmony(silent, random).tracks[harmony_track].notes.empty());
+  silent.tracks.resize(harmony_track);
+  CHECK(choose_harmony(silent, random).tracks[harmony_track].notes.empty());
 }
 
 TEST_CASE("skip_bars shortens a quarter of the long grooves", "[examples][groove]") {
-  const auto skipped = [](const Groove& groove, PortableRandom& random) {
+  const auto skipped = [](const Song& groove, PortableRandom& random) {
     return bars_of(groove) - bars_of(skip_bars(groove, random));
   };
   for (const auto& [bars, most] : std::map<int, int>{{7, 0}, {8, 4}, {15, 4}, {16, 8}, {200, 64}}) {
-    Groove groove;
-    groove.tracks[0] = line(bars, 40);
+    Song groove = empty_groove();
+    groove.tracks[0].notes = line(bars, 40);
     std::map<int, int> counts;
     const double any = share([&, n = bars](PortableRandom& random) {
       const int by = skipped(groove, random);
@@ -142,34 +147,34 @@ TEST_CASE("skip_bars shortens a quarter of the long grooves", "[examples][groove
 }
 
 TEST_CASE("drop_tracks removes tracks, but never all", "[examples][groove]") {
-  const Groove groove = with_harmony(toy_song(2), 0);
+  const Song groove = with_harmony(toy_song(2), 0);
   for (size_t track = 0; track < 3; ++track) {
     const double silent = share([&](PortableRandom& random) {
-      const Groove fewer = drop_tracks(groove, random);
+      const Song fewer = drop_tracks(groove, random);
       CHECK(end_of(fewer) > 0);
-      return fewer.tracks[track].empty();
+      return fewer.tracks[track].notes.empty();
     });
     CHECK(silent == Approx(0.1 * 2 / 3).margin(0.02));
   }
-  Groove one = groove;
-  one.tracks[1].clear();
-  one.tracks[2].clear();
+  Song one = groove;
+  one.tracks[1].notes.clear();
+  one.tracks[2].notes.clear();
   CHECK(share([&](PortableRandom& r) { return end_of(drop_tracks(one, r)) > 0; }) == 1);
-  CHECK(share([&](PortableRandom& r) { return end_of(drop_tracks({}, r)) == 0; }) == 1);
+  CHECK(share([&](PortableRandom& r) { return end_of(drop_tracks(empty_groove(), r)) == 0; }) == 1);
 }
 
 TEST_CASE("bass and harmony are transposed, and pitches stay in range", "[examples][groove]") {
-  Groove groove;
-  for (auto& notes : groove.tracks) notes = {{0, 1, 2, 80}, {0, 1, 60, 80}, {0, 1, 125, 80}};
+  Song groove = empty_groove();
+  for (Track& track : groove.tracks) track.notes = {{0, 1, 2, 80}, {0, 1, 60, 80}, {0, 1, 125, 80}};
   std::map<int, int> counts;
   share([&](PortableRandom& random) {
-    const Groove moved = transpose(groove, random);
-    const int by = moved.tracks[0][1].pitch - 60;
+    const Song moved = transpose(groove, random);
+    const int by = moved.tracks[0].notes[1].pitch - 60;
     ++counts[by];
-    CHECK(moved.tracks[0][0].pitch == (by < -2 ? 2 + by + 12 : 2 + by));
-    CHECK(moved.tracks[0][2].pitch == (by > 2 ? 125 + by - 12 : 125 + by));
-    CHECK(same_notes(moved.tracks[1], groove.tracks[1]));
-    CHECK(same_notes(moved.tracks[2], moved.tracks[0]));
+    CHECK(moved.tracks[0].notes[0].pitch == (by < -2 ? 2 + by + 12 : 2 + by));
+    CHECK(moved.tracks[0].notes[2].pitch == (by > 2 ? 125 + by - 12 : 125 + by));
+    CHECK(same_notes(moved.tracks[1].notes, groove.tracks[1].notes));
+    CHECK(same_notes(moved.tracks[2].notes, moved.tracks[0].notes));
     return true;
   });
   CHECK(counts.size() == 12);
@@ -181,7 +186,7 @@ TEST_CASE("bass and harmony are transposed, and pitches stay in range", "[exampl
 }
 
 TEST_CASE("sequences have start and end tokens and are cut to a length", "[examples][groove]") {
-  const Groove groove = with_harmony(toy_song(2), 0);
+  const Song groove = with_harmony(toy_song(2), 0);
   const std::vector<int64_t> tokens = to_tokens(groove);
   const auto n = int64_t(tokens.size());
   const GrooveSequence whole = groove_sequence(groove, n + 2);
@@ -191,7 +196,7 @@ TEST_CASE("sequences have start and end tokens and are cut to a length", "[examp
   CHECK(groove_sequence(groove, 10'000) == whole);
   for (const int64_t length : {int64_t{2}, int64_t{5}, n + 1})
     CHECK(groove_sequence(groove, length) == GrooveSequence(whole.begin(), whole.begin() + length));
-  CHECK(groove_sequence({}, 9) == GrooveSequence{groove_start, groove_end});
+  CHECK(groove_sequence(empty_groove(), 9) == GrooveSequence{groove_start, groove_end});
 }
 
 TEST_CASE("targets of batches include the end but not the padding", "[examples][groove]") {
@@ -207,12 +212,15 @@ TEST_CASE("targets of batches include the end but not the padding", "[examples][
 
 TEST_CASE("held-out songs are evenly spaced", "[examples][groove]") {
   const auto split = [](int songs, double share) {
-    std::vector<GrooveSource> all;
-    for (int i = 0; i < songs; ++i) all.push_back({.name = std::to_string(i)});
+    std::vector<Song> all;
+    for (int i = 0; i < songs; ++i) {
+      all.push_back(empty_groove());
+      all.back().tracks[0].name = std::to_string(i);
+    }
     const GrooveSplit s = split_grooves(std::move(all), share, "folder");
     CHECK(int(s.train.size() + s.valid.size()) == songs);
     std::string held;
-    for (const GrooveSource& song : s.valid) held += song.name + " ";
+    for (const Song& song : s.valid) held += song.tracks[0].name + " ";
     return held;
   };
   CHECK(split(20, 0.1) == "9 19 ");
@@ -225,7 +233,7 @@ TEST_CASE("held-out songs are evenly spaced", "[examples][groove]") {
 }
 
 TEST_CASE("training sequences depend only on seed and step", "[examples][groove]") {
-  const std::vector<GrooveSource> songs = generate_grooves(1, 0, 5);
+  const std::vector<Song> songs = generate_grooves(1, 0, 5);
   GrooveSettings settings;
   settings.length = 100;
   const auto batch = training_grooves(songs, settings, 3);
@@ -246,7 +254,7 @@ TEST_CASE("training sequences depend only on seed and step", "[examples][groove]
 TEST_CASE("the n-gram baseline of grooves follows its formula", "[examples][groove]") {
   GrooveSettings settings;
   settings.augment = false;
-  const std::vector<GrooveSource> songs{toy_song(1)};
+  const std::vector<Song> songs{toy_song(1)};
   // Start, three note-ons, time shifts between the note-offs, end. The start is never predicted.
   const GrooveSequence sequence = groove_sequence(with_fullest_harmony(songs[0]), 100);
   const double n = double(sequence.size()), shifts = 4;  // (2, 0), (1, 11) and twice (0, 11)

@@ -104,7 +104,7 @@ TEST_CASE("allowed tokens decode to one note per note-off", "[examples][groove]"
       if (token < 768) CHECK(grammar.time() == before);
     }
     size_t notes = 0;
-    for (const auto& track : to_groove(tokens).tracks) notes += track.size();
+    for (const auto& track : to_groove(tokens).tracks) notes += track.notes.size();
     CHECK(int64_t(notes) == ends);
   }
 }

@@ -50,7 +50,7 @@ TEST_CASE(
 
 TEST_CASE("time-pitch equals the sum over all ordered pairs", "[examples][groove]") {
   PortableRandom random(3);
-  const std::vector<Note> notes = random_groove(random, 200).tracks[2];
+  const std::vector<Note> notes = random_groove(random, 200).tracks[2].notes;
   Profile slow(41 * 24);
   for (size_t i = 0; i < notes.size(); ++i)
     for (size_t j = 0; j < notes.size(); ++j) {
@@ -107,12 +107,13 @@ TEST_CASE("cosine_similarity is the cosine of two profiles", "[examples][groove]
 
 TEST_CASE("outputs are compared quarter by quarter, with their profiles added",
           "[examples][groove]") {
-  Groove reference;
-  reference.tracks[bass_track] = {{0, 6, 40, 80}, {24, 6, 40, 80}};
-  reference.tracks[drum_track] = {{0, 6, 36, 80}};
+  Song reference = empty_groove();
+  reference.tracks[bass_track].notes = {{0, 6, 40, 80}, {24, 6, 40, 80}};
+  reference.tracks[drum_track].notes = {{0, 6, 36, 80}};
   // Quarters of 48 ticks: like the reference, like its first half, silent, different onsets.
-  Groove output;
-  output.tracks[bass_track] = {{0, 6, 40, 80}, {24, 6, 40, 80}, {49, 6, 40, 80}, {180, 12, 50, 80}};
+  Song output = empty_groove();
+  output.tracks[bass_track].notes = {
+      {0, 6, 40, 80}, {24, 6, 40, 80}, {49, 6, 40, 80}, {180, 12, 50, 80}};
   const StyleSimilarity s = style_similarity(reference, {output});
   CHECK(s.onset[0][bass_track] == Approx(1));
   CHECK(s.onset[1][bass_track] == Approx(std::sqrt(0.5)));  // tick 49 counts as tick 48
@@ -127,18 +128,18 @@ TEST_CASE("outputs are compared quarter by quarter, with their profiles added",
   CHECK(s.mean_time_pitch(0) == Approx(1));
 
   // Profiles of outputs are added: (1, 1) + (1, 0), compared with (1, 1).
-  Groove half = output;
-  half.tracks[bass_track] = {{0, 6, 40, 80}, {180, 12, 50, 80}};
+  Song half = output;
+  half.tracks[bass_track].notes = {{0, 6, 40, 80}, {180, 12, 50, 80}};
   CHECK(style_similarity(reference, {output, half}).onset[0][bass_track] ==
         Approx(3 / std::sqrt(2 * 5.0)));
   // A note on the border of two quarters counts in both.
-  Groove border = output;
-  border.tracks[bass_track] = {{48, 6, 40, 80}, {180, 12, 50, 80}};
+  Song border = output;
+  border.tracks[bass_track].notes = {{48, 6, 40, 80}, {180, 12, 50, 80}};
   const StyleSimilarity both = style_similarity(reference, {border});
   CHECK(both.onset[0][bass_track] == Approx(std::sqrt(0.5)));
   CHECK(both.onset[1][bass_track] == Approx(std::sqrt(0.5)));
 
-  const StyleSimilarity none = style_similarity({}, {output});
+  const StyleSimilarity none = style_similarity(empty_groove(), {output});
   CHECK(std::isnan(none.mean_onset(0)));
   const StyleSimilarity nothing = style_similarity(reference, {});
   CHECK(nothing.onset[0][bass_track] == 0);
@@ -150,11 +151,12 @@ TEST_CASE("outputs are compared quarter by quarter, with their profiles added",
 
 TEST_CASE("a groove is similar to itself, and its piano roll can be drawn", "[examples][groove]") {
   PortableRandom random(4);
-  const Groove groove = random_groove(random, 16);
+  const Song groove = random_groove(random, 16);
   for (const OnsetUnit unit : {OnsetUnit::beats, OnsetUnit::published_ticks}) {
     // A groove repeated four times has equal quarters; the last note determines their end.
-    Groove whole = groove;
-    for (auto& notes : whole.tracks) {
+    Song whole = groove;
+    for (Track& track : whole.tracks) {
+      std::vector<Note>& notes = track.notes;
       std::erase_if(notes, [](const Note& n) { return n.start + n.duration > 16 * 12 - 1; });
       const std::vector<Note> once = notes;
       for (int i = 1; i < 4; ++i)
@@ -163,23 +165,24 @@ TEST_CASE("a groove is similar to itself, and its piano roll can be drawn", "[ex
           notes.push_back(note);
         }
     }
-    Groove once = whole;
-    for (auto& notes : once.tracks)
-      std::erase_if(notes, [](const Note& n) { return n.start >= 16 * 12; });
-    whole.tracks[0].push_back({4 * 16 * 12 - 30, 30, 3, 80});  // too long to count in the profile
+    Song once = whole;
+    for (Track& track : once.tracks)
+      std::erase_if(track.notes, [](const Note& n) { return n.start >= 16 * 12; });
+    whole.tracks[0].notes.push_back(
+        {4 * 16 * 12 - 30, 30, 3, 80});  // too long to count in the profile
     const StyleSimilarity s = style_similarity(once, {whole}, unit);
     for (size_t chunk = 0; chunk < 3; ++chunk) CHECK(s.mean_onset(chunk) > 0.98);
   }
-  CHECK_THAT(groove_roll({}, ""), Containing("drums"));
-  Groove endless = groove;
-  endless.tracks[0].push_back({1 << 27, 5, 40, 80});
+  CHECK_THAT(groove_roll(empty_groove(), ""), Containing("drums"));
+  Song endless = groove;
+  endless.tracks[0].notes.push_back({1 << 27, 5, 40, 80});
   CHECK(groove_roll(endless, "") == groove_roll(groove, ""));
 }
 
 TEST_CASE("mean_similarity averages each value, ignoring NaN", "[examples][groove]") {
-  const Groove empty;
+  const Song empty = empty_groove();
   PortableRandom random(4);
-  const Groove groove = random_groove(random, 16);
+  const Song groove = random_groove(random, 16);
   const StyleSimilarity like = style_similarity(groove, {groove}),
                         none = style_similarity(empty, {groove});
   const StyleSimilarity unlike = style_similarity(groove, {empty});

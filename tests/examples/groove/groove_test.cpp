@@ -21,16 +21,15 @@ class TinyGroove : public TinyRun {
  public:
   TinyGroove()
       : TinyRun("groove",
-                {"--layers", "1",  "--d-model",       "16", "--heads",  "2", "--d-hidden", "32",
-                 "--length", "40", "--batch",         "2",  "--warmup", "5", "--steps",    "20",
-                 "--tokens", "50", "--continuations", "2"}) {
+                words("--layers 1 --d-model 16 --heads 2 --d-hidden 32 --length 40 --batch 2 "
+                      "--warmup 5 --steps 20 --tokens 50 --continuations 2")) {
     std::filesystem::create_directory(file("midi"));
     for (uint64_t i = 0; i < 4; ++i)
       write_midi(file("midi/" + std::to_string(i) + ".mid"),
-                 to_song(with_fullest_harmony(generate_groove(2, i))));
-    Groove silent = with_fullest_harmony(generate_groove(2, 9));
-    silent.tracks[drum_track].clear();
-    write_midi(file("midi/silent.mid"), to_song(silent));
+                 with_fullest_harmony(generate_groove(2, i)));
+    Song silent = with_fullest_harmony(generate_groove(2, 9));
+    silent.tracks[drum_track].notes.clear();
+    write_midi(file("midi/silent.mid"), silent);
     settings.insert(settings.end(), {"--data", file("midi")});
   }
 };
@@ -53,7 +52,7 @@ TEST_CASE("groove trains, continues and compares", "[examples][groove]") {
     CHECK(end_of(with_fullest_harmony(read_groove(tiny.out(name) + ".mid"))) > 0);
   }
   CHECK(tiny.drew("loss"));
-  const Groove song = with_fullest_harmony(read_groove(tiny.file("midi/3.mid")));
+  const Song song = with_fullest_harmony(read_groove(tiny.file("midi/3.mid")));
   CHECK(same_notes(with_fullest_harmony(read_groove(tiny.out("prompt.mid"))), first_bars(song, 2)));
 
   // --evaluate repeats the results from the checkpoint, also with another prompt, and changes
@@ -71,9 +70,9 @@ TEST_CASE("groove trains, continues and compares", "[examples][groove]") {
   CHECK(tiny.resume({"--evaluate", "--out", tiny.file("again"), "--prompt",
                      tiny.file("midi/silent.mid"), "--prompt-bars", "1"})
             .status == 0);
-  const Groove prompt = with_fullest_harmony(read_groove(tiny.file("again/prompt.mid")));
+  const Song prompt = with_fullest_harmony(read_groove(tiny.file("again/prompt.mid")));
   CHECK(end_of(prompt) < 48);
-  CHECK(prompt.tracks[drum_track].empty());
+  CHECK(prompt.tracks[drum_track].notes.empty());
 
   // --compare prints the same table for the same outputs.
   const Ended compared =
@@ -90,8 +89,7 @@ TEST_CASE("groove trains, continues and compares", "[examples][groove]") {
 TEST_CASE("groove continues several songs and prints their mean similarity", "[examples][groove]") {
   NEEDS_PROGRAM("groove");
   const TinyGroove tiny;
-  const Ended ended =
-      tiny.run({"--steps", "3", "--held-out", "0.5", "--prompts", "9", "--continuations", "1"});
+  const Ended ended = tiny.run(words("--steps 3 --held-out 0.5 --prompts 9 --continuations 1"));
   INFO(ended.err);
   REQUIRE(ended.status == 0);
   CHECK_THAT(ended.out, Containing("(1: identical), mean of 2 songs:\n"));

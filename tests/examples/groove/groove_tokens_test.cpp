@@ -52,10 +52,10 @@ TEST_CASE("groove tokens have the published ids", "[examples][groove]") {
 }
 
 TEST_CASE("groove tokens are ordered by time, then by note", "[examples][groove]") {
-  Groove groove;
-  groove.tracks[2] = {{0, 12, 60, 90}, {0, 12, 64, 90}};
-  groove.tracks[0] = {{0, 24, 36, 90}, {24, 3, 36, 90}};
-  groove.tracks[1] = {{12, 3, 42, 90}, {0, 3, 36, 90}};
+  Song groove = empty_groove();
+  groove.tracks[2].notes = {{0, 12, 60, 90}, {0, 12, 64, 90}};
+  groove.tracks[0].notes = {{0, 24, 36, 90}, {24, 3, 36, 90}};
+  groove.tracks[1].notes = {{12, 3, 42, 90}, {0, 3, 36, 90}};
   CHECK(to_tokens(groove) ==
         // At tick 0: by pitch; equal pitches by duration, in any tracks.
         Tokens{on(1, 36), on(0, 36), on(2, 60), on(2, 64), shift(0, 3), off(1, 36),
@@ -64,24 +64,24 @@ TEST_CASE("groove tokens are ordered by time, then by note", "[examples][groove]
                // At tick 24: the same pitch ends and begins again.
                shift(1, 0), off(0, 36), on(0, 36), shift(0, 3), off(0, 36)});
   // Notes with equal time, pitch and duration are ordered by velocity, then by track.
-  Groove alike;
-  alike.tracks[0] = {{0, 6, 50, 90}};
-  alike.tracks[1] = {{0, 6, 50, 80}};
-  alike.tracks[2] = {{0, 6, 50, 80}};
+  Song alike = empty_groove();
+  alike.tracks[0].notes = {{0, 6, 50, 90}};
+  alike.tracks[1].notes = {{0, 6, 50, 80}};
+  alike.tracks[2].notes = {{0, 6, 50, 80}};
   const Tokens tokens = to_tokens(alike);
   CHECK(Tokens(tokens.begin(), tokens.begin() + 3) == Tokens{on(1, 50), on(2, 50), on(0, 50)});
   // A note of duration 0 ends before the next one at its tick begins.
-  Groove zero;
-  zero.tracks[0] = {{0, 0, 40, 80}, {0, 2, 41, 80}};
+  Song zero = empty_groove();
+  zero.tracks[0].notes = {{0, 0, 40, 80}, {0, 2, 41, 80}};
   CHECK(to_tokens(zero) == Tokens{on(0, 40), off(0, 40), on(0, 41), shift(0, 2), off(0, 41)});
-  CHECK(to_tokens({}).empty());
+  CHECK(to_tokens(empty_groove()).empty());
 }
 
 TEST_CASE("time shifts move by beats, then to ticks; off the beat the tick is repeated",
           "[examples][groove]") {
   const auto shifts = [](int from, int to) {
-    Groove groove;  // the first note ends and the second begins at `to`
-    groove.tracks[0] = {{from, to - from, 40, 80}, {to, 100, 41, 80}};
+    Song groove = empty_groove();  // the first note ends and the second begins at `to`
+    groove.tracks[0].notes = {{from, to - from, 40, 80}, {to, 100, 41, 80}};
     const Tokens tokens = to_tokens(groove);
     const auto first = std::find(tokens.begin(), tokens.end(), on(0, 40)) + 1;
     return Tokens(first, std::find(tokens.begin(), tokens.end(), on(0, 41)));
@@ -94,8 +94,8 @@ TEST_CASE("time shifts move by beats, then to ticks; off the beat the tick is re
   CHECK(shifts(3, 41) == Tokens{shift(2, 0), shift(1, 5), off(0, 40), shift(0, 5)});
   CHECK(shifts(11, 60) == Tokens{shift(2, 0), shift(2, 0), shift(1, 0), off(0, 40)});
   // From tick 3 to tick 3, the published example.
-  Groove same;
-  same.tracks[0] = {{3, 1, 40, 80}, {3, 1, 41, 80}};
+  Song same = empty_groove();
+  same.tracks[0].notes = {{3, 1, 40, 80}, {3, 1, 41, 80}};
   CHECK(to_tokens(same) == Tokens{shift(0, 3), on(0, 40), shift(0, 3), on(0, 41), shift(0, 4),
                                   off(0, 40), shift(0, 4), off(0, 41)});
 }
@@ -103,7 +103,7 @@ TEST_CASE("time shifts move by beats, then to ticks; off the beat the tick is re
 TEST_CASE("grooves are the same after conversion to tokens and back", "[examples][groove]") {
   PortableRandom random(5);
   for (int n = 0; n < 50; ++n) {
-    const Groove groove = random_groove(random, 1 + random.below(60));
+    const Song groove = random_groove(random, 1 + random.below(60));
     const Tokens tokens = to_tokens(groove);
     CHECK(same_notes(to_groove(tokens), groove));
     CHECK(to_tokens(to_groove(tokens)) == tokens);
@@ -126,7 +126,7 @@ TEST_CASE("grooves are the same after conversion to tokens and back", "[examples
 }
 
 TEST_CASE("sequences that no groove has can be decoded", "[examples][groove]") {
-  const auto notes = [](const Tokens& tokens) { return to_groove(tokens).tracks[0]; };
+  const auto notes = [](const Tokens& tokens) { return to_groove(tokens).tracks[0].notes; };
   const auto note = [](int start, int duration, int pitch) {
     return Note{start, duration, pitch, 80};
   };
@@ -149,17 +149,17 @@ TEST_CASE("sequences that no groove has can be decoded", "[examples][groove]") {
   for (int n = 0; n < 200; ++n) {
     Tokens tokens;
     for (int i = random.below(400); i > 0; --i) tokens.push_back(random.below(794));
-    const Groove groove = to_groove(tokens);
+    const Song groove = to_groove(tokens);
     int64_t count = 0;
-    for (const auto& track : groove.tracks)
-      for (const Note& each : track) {
+    for (const Track& track : groove.tracks)
+      for (const Note& each : track.notes) {
         CHECK((each.start >= 0 && each.duration >= 1 && each.pitch >= 0 && each.pitch <= 127));
         ++count;
       }
     CHECK(count <= std::count_if(tokens.begin(), tokens.end(), [](int64_t t) { return t < 384; }));
-    CHECK_NOTHROW(midi_bytes(to_song(groove)));
+    CHECK_NOTHROW(midi_bytes(groove));
     // After encoding once, notes of one pitch end in the order in which they began.
-    const Groove again = to_groove(to_tokens(groove));
+    const Song again = to_groove(to_tokens(groove));
     CHECK(same_notes(to_groove(to_tokens(again)), again));
   }
 }
@@ -169,8 +169,8 @@ TEST_CASE("grooves and tokens out of range are rejected", "[examples][groove]") 
       "; expected times from 0, an end before tick 2^28 and a pitch of 0 "
       "to 127";
   const auto error_for = [](const Note& note) {
-    Groove groove;
-    groove.tracks[1] = {note};
+    Song groove = empty_groove();
+    groove.tracks[1].notes = {note};
     return error_of<std::invalid_argument>([&] { to_tokens(groove); });
   };
   CHECK(error_for({-1, 2, 3, 80}) ==
@@ -183,7 +183,7 @@ TEST_CASE("grooves and tokens out of range are rejected", "[examples][groove]") 
           to_groove({40, 9999});
         }) == "token 9999 is not in 0 .. 793");
   Tokens long_ago(size_t{1} << 24, shift(2, 0));
-  CHECK(to_groove(long_ago).tracks[0].empty());
+  CHECK(to_groove(long_ago).tracks[0].notes.empty());
   long_ago.push_back(on(0, 40));
   CHECK(error_of<std::invalid_argument>([&] { to_groove(long_ago); }) ==
         "the tokens exceed tick 2^28; a groove must end before it");
