@@ -4,9 +4,12 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <set>
+#include <string>
 #include <thread>
 
+#include "autograd/profile.h"
 #include "core/parallel.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
@@ -356,6 +359,18 @@ TEST_CASE("an op with several outputs can be differentiated twice if some were d
     REQUIRE(slope.requires_grad());
     CHECK(grad({slope}, {x})[0].item() == Approx(4 * std::exp(0.6)));
   }
+}
+
+TEST_CASE("a profile has one row per op, backward closure and mark", "[autograd]") {
+  const Tensor x = leaf({1, 2}), g = leaf({3, 4}).detach();
+  Profile profile;
+  record("copy", {x}, x.detach(), [](Backward& b) {
+    return Tensors{b.grad() * 2.0};  // an op of the closure
+  }).backward(g);
+  profile.mark("rest");
+  std::map<std::string, int64_t> calls;
+  for (const ProfileRow& row : profile.rows()) calls[row.name] = row.calls;
+  CHECK(calls == std::map<std::string, int64_t>{{"copy", 1}, {"copy (backward)", 1}, {"rest", 1}});
 }
 
 TEST_CASE("all closures of a backward pass see one pass number, those of other passes another",

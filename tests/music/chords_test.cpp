@@ -68,6 +68,10 @@ TEST_CASE("Chords change by beat or by half bar", "[music]") {
   for (const ChordNote& note : sounding({57, 60, 64}, 4, 8)) notes.push_back(note);
   for (const ChordNote& note : sounding({55, 59, 62, 65}, 16, 24)) notes.push_back(note);
   CHECK(texts(notes) == "C_M A_m N N G_7 G_7");
+  // Beats whose chords fit as well as that of the half bar keep their chords.
+  notes = sounding({60, 64, 67}, 0, 8);
+  notes.push_back({0, 4, 70}), notes.push_back({4, 8, 63});
+  CHECK(texts(notes) == "C_7 C_M");
   // The bass decides between chords with the same notes: A C E G is Am7, or C with A.
   CHECK(texts(sounding({57, 60, 64, 67}, 0, 8)) == "A_m7 A_m7");
 }

@@ -261,14 +261,17 @@ TEST_CASE("the content of a file is written in any order of its notes", "[music]
   const MidiNote first = file.notes[0];
   MidiNote second = first;
   second.start = 50, second.program = 7;
-  file.notes = {second, first};  // programs change between them
+  MidiNote third = second;
+  third.start = 30, third.duration = 0;
+  file.notes = {third, second, first};  // programs change between them
   file.pitch_bends = {{3, 2, -8192, 1}, {9, 2, 8191, 1}};
   file.controls = {{5, 1, 64, 127, 1}};
   const MidiFile again = parse_midi(midi_bytes(file), "x");
-  REQUIRE(again.notes.size() == 2);
+  REQUIRE(again.notes.size() == 3);
   CHECK(again.notes[0] == first);
-  CHECK(again.notes[1].program == 7);
-  CHECK(again.notes[1].start == 50);
+  CHECK(again.notes[1].duration == 0);
+  CHECK(again.notes[2].program == 7);
+  CHECK(again.notes[2].start == 50);
   CHECK(again.pitch_bends == file.pitch_bends);
   CHECK(again.controls == file.controls);
 }

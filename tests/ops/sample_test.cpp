@@ -63,6 +63,8 @@ TEST_CASE("multinomial with replacement has the frequencies of its weights", "[o
   }
   CHECK(same_bits(multinomial(weights, n, true, key), ids));
   CHECK(same_bits(multinomial(weights.to(f64) * 8.0, n, true, key), ids));
+  const Tensor rows = multinomial(ones({2, 1000}), 8, true, key);
+  CHECK_FALSE(same_bits(rows[0], rows[1]));  // each row has its own random numbers
 }
 
 TEST_CASE("multinomial without replacement gives different ids", "[ops]") {

@@ -2,6 +2,7 @@
 // that contradict each other. Each expected value is that of the class of transformers 5.
 #include "pretrained/language_models.h"
 #include "pretrained/other_models.h"
+#include "pretrained/rope_config.h"
 #include "stretto_pretrained.h"
 #include "tests/support/catch.h"
 #include "tests/support/error_of.h"
@@ -143,6 +144,11 @@ TEST_CASE("fields of config.json that contradict each other are refused", "[pret
   CHECK(error("llama", "\"rope_parameters\": " + yarn + ", \"rope_scaling\": " + yarn) ==
         "(nothing thrown)");
   CHECK(error("llama", R"("rope_parameters": {}, "rope_scaling": )" + yarn) == "(nothing thrown)");
+  JsonReader config =
+      JsonReader::parse("load_pretrained", "config.json", R"({"rope_scaling": )" + yarn + "}");
+  CHECK(nn::pretrained::rotary_options(config, 64, {.max_length = 4096}).frequencies ==
+        yarn_frequencies(
+            {.dims = 64, .factor = 4, .length = 4096}));  // with the absent fields' values
   CHECK_THAT(error_of<Error>([&] {
                options_of("gpt_neox", neox(R"(, "rotary_emb_base": 100, "rope_theta": 1e4)"));
              }),

@@ -103,6 +103,9 @@ TEST_CASE("settings of sentence-transformers are used or refused", "[pretrained]
   CHECK(testing::same_bits(encode("old", "AB"), ab));
   CHECK(testing::same_bits(encode("old", "\u00DC"), encode("new", "\u00FC")));
   CHECK(nn::SentenceEncoder::load(dir.file("old")).max_length() == 8);
+  // A longer sentence is cut before its end marker.
+  CHECK(testing::same_bits(encode("old", "ab ab ab ab ab ab cd cd"),
+                           encode("old", "ab ab ab ab ab ab")));
   const std::string task = R"({"transformer_task": "feature-extraction", "module_output_name":
       "token_embeddings", "modality_config": {"text": {"method": "forward", "method_output_name":
       "last_hidden_state"})";

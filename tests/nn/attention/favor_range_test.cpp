@@ -95,7 +95,7 @@ struct Case {
     batch = 1 + int64_t(dice.below(2)), groups = 1 + int64_t(dice.below(2));
     m = 1 + int64_t(dice.below(12));
     n = decoding ? m : std::max<int64_t>(1, m + int64_t(dice.below(5)) - 2);
-    d = int64_t(dice.one_of({1, 4, 8, 64})), features = int64_t(dice.one_of({2, 8, 32}));
+    d = int64_t(dice.one_of({1, 4, 8, 64, 128})), features = int64_t(dice.one_of({2, 8, 32}));
     dtype = dice.below(2) ? f64 : f32;
     kind = dice.below(2) ? nn::FavorKind::positive : nn::FavorKind::hyperbolic;
     options.chunk = 1 + int64_t(dice.below(8));

@@ -41,7 +41,8 @@ std::vector<Named> presets() {
            {.decay = StateDecay::slopes, .rate = 0.5, .silu = true, .gate = OutputGate::sigmoid}},
           {"gla", {.decay = StateDecay::feature, .gate_rank = 3}},
           {"delta", {.delta = true, .taps = 4, .gate = OutputGate::none}},
-          {"gated delta", {.decay = StateDecay::token, .delta = true, .taps = 3}}};
+          {"gated delta", {.decay = StateDecay::token, .delta = true, .taps = 3}},
+          {"delta without a convolution", {.delta = true}}};
 }
 
 nn::MultiHeadAttentionOptions layer(const nn::GatedLinearKernelOptions& options,
@@ -148,6 +149,12 @@ TEST_CASE("GatedLinearKernel: left padding, segments and reversed sequences") {
     for (const auto& [from, to] : {std::pair<int64_t, int64_t>{0, 4}, {4, 7}, {7, 11}})
       parts.push_back(attention(x.slice(1, from, to), {.causal = true}));
     CHECK(worst_error(attention(x, {.causal = true, .segments = ids}), cat(parts, 1)) < 1e-12);
+    // Fewer positions than taps.
+    parts = {attention(x.slice(1, 3, 4), {.causal = true}),
+             attention(x.slice(1, 4, 5), {.causal = true})};
+    const Tensor two =
+        attention(x.slice(1, 3, 5), {.causal = true, .segments = ids.slice(1, 3, 5)});
+    CHECK(worst_error(two, cat(parts, 1)) < 1e-12);
 
     // Without a causal mask: symmetric, unless the convolution has a direction.
     const Tensor y = attention(x);

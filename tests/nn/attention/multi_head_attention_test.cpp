@@ -196,6 +196,16 @@ TEST_CASE("MultiHeadAttention: generation with a cache equals one pass") {
       }
 }
 
+TEST_CASE("MultiHeadAttention: keys that begin inside a block keep their padding") {
+  const auto layer = make({.d_model = 8, .n_heads = 2});
+  const Tensor x = fixed_noise({2, 9, 8}, 1), padding = zeros({2, 9}, {.dtype = boolean});
+  padding.slice(1, 4, 5).fill_(1);
+  const Tensor want = (*layer)(x, {.block = 3, .key_padding = padding}).slice(1, 7);
+  const AttentionMask mask{.block = 3, .key_padding = padding.slice(1, 1)};
+  const auto inputs = layer->project(x.slice(1, 7), x.slice(1, 1), mask, {.first_position = 1});
+  CHECK(worst_error(layer->attend(inputs), want) < 1e-12);
+}
+
 TEST_CASE("MultiHeadAttention: a limited cache is enough for a window of that size") {
   const auto layer =
       make({.d_model = 8, .n_heads = 2, .position = nn::music_relative({.max_length = 4})});

@@ -61,6 +61,7 @@ TEST_CASE("PackedBatches: an epoch has every position of every document once") {
   CHECK(next.size() == 4 + 8 + 1 + 2 + 7 + 19 + 1);
   CHECK(packed.fill() == Approx(double(used) / double(8 * packed.n_rows())));
   CHECK(packed.n_rows() == 6);  // 42 positions need at least 6 rows of 8
+  CHECK(nn::PackedBatches(documents_of({6, 4}), 1, 8, 3).n_rows() == 1);  // 5 + 3 fill a row
   CHECK(equal(packed(4).inputs, nn::PackedBatches(documents, 1, 8, 3, 99)(4).inputs));
 }
 

@@ -315,6 +315,7 @@ TEST_CASE("frequencies for long contexts equal those of the published code") {
                                {.dims = 64, .base = 1e6, .factor = 4, .length = 32768},
                                {.dims = 64, .factor = 40, .length = 4096, .truncate = false},
                                {.dims = 8, .factor = 2, .length = 1e9},
+                               {.dims = 8, .factor = 2, .length = 6},  // the ends coincide
                                {.dims = 2, .factor = 3, .length = 10}})
     agree(yarn_frequencies(s), reference::yarn_rates(s));
   // The ends: fast pairs are unchanged, slow ones are divided.

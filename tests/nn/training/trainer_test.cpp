@@ -169,11 +169,12 @@ TEST_CASE("The gradient of micro-batches is that of the mean of their losses", "
 }
 
 TEST_CASE("A step that fails changes nothing", "[trainer]") {
-  Fit fit({.steps = 3});
+  Fit fit({.steps = 3, .schedule = nn::WarmupCosine{.peak = 0.03, .warmup = 5}});
   int64_t reported = 0;
   fit.trainer.options.after_step = [&](const nn::StepResult&) { ++reported; };
   fit.trainer.step([&] { return fit.loss(); });
   const std::vector<float> before = fit.net.first.weight.to_vector<float>();
+  const double rate = fit.trainer.learning_rate();
   CHECK(error_of<Error>([&] {
           fit.trainer.step([&] { return fit.loss() / 0.0; });
         }).rfind("[train] step 2: the loss is inf", 0) == 0);
@@ -181,6 +182,7 @@ TEST_CASE("A step that fails changes nothing", "[trainer]") {
           fit.trainer.step([&] { return matmul(ones({2, 3}), ones({2, 3})); });
         }).rfind("[train] step 2: [matmul] ", 0) == 0);
   CHECK(fit.net.first.weight.to_vector<float>() == before);
+  CHECK(fit.trainer.learning_rate() == rate);
   CHECK(fit.trainer.steps_done() == 1);
   CHECK(reported == 1);
 }

@@ -135,6 +135,9 @@ TEST_CASE("attention: a block of queries needs only the keys that its mask shows
   CHECK(ranges({.causal = true, .segments = ids(documents)}, 290, 20) == "200-310");
   CHECK(ranges({.causal = true, .window = 50, .global_tokens = marks(first)}, 640, 64) ==
         "0-64 576-704");
+  // Key 575 is the only one of its block that a query sees.
+  CHECK(ranges({.causal = true, .window = 66, .global_tokens = marks(first)}, 640, 64) ==
+        "0-64 512-704");
   CHECK(ranges({.window = 50, .window_after = 50, .global_tokens = marks(first)}, 0, 64) ==
         "0-1000");
   CHECK(ranges({.causal = true, .prefix_lengths = tensor(std::vector<int64_t>{300}, {1})}, 0, 64) ==
