@@ -121,6 +121,15 @@ TEST_CASE("attention: a sink takes its share of the weights") {
   CHECK(sum(attention_weights(q, v, o)[0][0]).item() == Approx(0.75));
 }
 
+TEST_CASE("attention: the lse of a query that sees no key is −∞") {
+  if (default_device().is_cuda()) return;
+  const Tensor x = fixed_noise({1, 1, 2, 4}, 1);
+  AttentionOptions o{.mask = {.causal = true, .key_padding = marks({1, 0})}};
+  const Tensor lse = attention_with_lse(x, x, x, o).lse;
+  CHECK(lse[0][0][0].item() == -INFINITY);
+  CHECK(lse[0][0][1].item() > 0);  // a score of |x|² / 2
+}
+
 TEST_CASE("attention: a block of queries needs only the keys that its mask shows") {
   if (default_device().is_cuda()) return;
   const auto ranges = [](const AttentionMask& mask, int64_t i0, int64_t rows, int64_t n = 1000) {
