@@ -188,6 +188,14 @@ TEST_CASE("scatter_add agrees with loops in every dtype and layout, with repeate
         double(float(BFloat16(1 + 400.0 / 256))));
 }
 
+TEST_CASE("scatter_add sums many terms without losing digits on the CPU") {
+  const int64_t n = 100'000;
+  const Tensor total =
+      scatter_add(zeros({1}, {.device = cpu}), 0, zeros({n}, {.dtype = i64, .device = cpu}),
+                  full({n}, 0.1, {.device = cpu}));
+  CHECK(total.item() == double(float(double(n) * double(0.1f))));
+}
+
 TEST_CASE("embedding returns rows of the table") {
   for (DType t : {f32, f64, bf16}) {
     const Tensor table = fixed_noise({10, 4}, 9, t);

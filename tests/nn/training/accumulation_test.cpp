@@ -1,5 +1,6 @@
 // A step is the mean over all scored targets, however its batch is divided into micro-batches.
 #include <cmath>
+#include <set>
 
 #include "nn/embedding.h"
 #include "nn/linear.h"
@@ -173,6 +174,23 @@ TEST_CASE("Every micro-batch begins with the buffers of the step", "[trainer]") 
   });
   CHECK(r.loss == 1);
   CHECK(net.calls.item() == 1);
+}
+
+TEST_CASE("Micro-batches and what follows a step draw different random numbers", "[trainer]") {
+  nn::Linear net({.in = 1, .out = 1});
+  nn::SGD optimizer(net.parameters(), {});
+  nn::Trainer trainer(net, optimizer, {.steps = 2, .micro_batches = 2});
+  std::set<double> drawn;
+  const auto is_new = [&] { return drawn.insert(rand({}, {.dtype = f64}).item()).second; };
+  for (int step = 0; step < 2; ++step) {
+    trainer.step([&] {
+      const Tensors x = trainer.stage(0, [](int64_t) { return Tensors{zeros({2, 1})}; });
+      CHECK(is_new());
+      return sum(net(x[0]));
+    });
+    CHECK(is_new());
+  }
+  CHECK(drawn.size() == 2 * 3);
 }
 
 TEST_CASE("Gradients of micro-batches are summed in f32 in a bf16 model", "[trainer]") {
