@@ -1,4 +1,4 @@
-// The leaf tensors that the last backward pass has reached. An optimizer looks among them for leaves
+// The leaf tensors that the last backward pass has reached. An optimizer looks among them for those
 // that are not trained.
 #pragma once
 

@@ -119,7 +119,7 @@ class Module {
   /// Returns a number that no other module of the program has or had.
   uint64_t serial() const { return serial_; }
 
-  /// Calls f with all modules below this one, children before their parents, and then with this one:
+  /// Calls f with this module and all modules below it, children before their parents:
   ///
   ///     const NoGrad guard;
   ///     model.apply([](nn::Module& m) {

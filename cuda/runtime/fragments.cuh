@@ -84,9 +84,10 @@ struct SplitFragment {
   }
 };
 
-/// Operands of products with elements of type T, and those that keep more precision of sums.
+/// An operand of a product of elements T: bf16 as it is, f32 as the sum of two tf32 values.
 template <class T>
 using FragmentOf = std::conditional_t<sizeof(T) == 2, Fragment<1>, SplitFragment>;
+/// The same for numbers computed in f32: in a bf16 product, each is the sum of two bf16 values.
 template <class T>
 using WideFragmentOf = std::conditional_t<sizeof(T) == 2, Fragment<2>, SplitFragment>;
 

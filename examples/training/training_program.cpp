@@ -144,10 +144,11 @@ void TrainingProgram::load(const nn::SafetensorsFile& file) {
 
 // Throws UsageError if settings, data or weights of a process differ from those of process 0.
 void TrainingProgram::check_ranks_agree() {
+  // The trainer compares its metadata. They are in use only here: save() writes settings itself.
   for (const auto& [name, value] : notes_) trainer().options.metadata[option_of(name)] = value;
   trainer().options.metadata["the data"] = trained_data_->fingerprint.get();
   as_usage([&] { trainer().check_ranks_agree(); });
-  trainer().options.metadata.clear();  // save() writes both
+  trainer().options.metadata.clear();
 }
 
 std::string TrainingProgram::model_and_machine() const {

@@ -119,8 +119,8 @@ class MultiHeadAttention : public Module {
   /// in it, and masks with a column per key have one for each cached and each new position. Throws
   /// if another attention has filled the cache.
   ///
-  /// With ForwardContext::left_padding each sequence has the result that it has without its padding;
-  /// outputs of the padding are undefined. mask.key_padding must then be undefined.
+  /// With ForwardContext::left_padding each sequence has the result that it has without its
+  /// padding; outputs of the padding are undefined. mask.key_padding must then be undefined.
   Tensor operator()(const Tensor& x, const AttentionMask& mask = {}, KeyValueCache* cache = nullptr,
                     const ForwardContext& forward = {}) const;
   /// Cross-attention from x [B, M, d_model] to context [B, N, d_model] → [B, M, d_model]. For masks
@@ -142,8 +142,8 @@ class MultiHeadAttention : public Module {
   AttentionInputs project(const Tensor& x, const Tensor& context, const AttentionMask& mask,
                           const ForwardContext& forward = {}) const;
   /// The second step: applies positional encoding, kernel and output projection →
-  /// [B, M, d_model]. Throws for ForwardContext::left_padding and prefix_lengths, which only operator()
-  /// adds to the mask.
+  /// [B, M, d_model]. Throws for ForwardContext::left_padding and prefix_lengths, which only
+  /// operator() adds to the mask.
   Tensor attend(AttentionInputs inputs) const;
   /// Returns the weights of self-attention [B, H, M, M], for visualization.
   Tensor weights(const Tensor& x, const AttentionMask& mask = {}) const;

@@ -74,8 +74,8 @@ uint64_t prompt_seed(uint64_t seed, int64_t i);
 /// `model(tokens [P, n], left_padding)` returns logits [P, n, V] for tokens that continue those of
 /// earlier calls. In the first call the prompts are padded as by pad_left(); `left_padding` is that
 /// of pad_left() then, and empty in later calls. A model must ignore the padding
-/// (LanguageModel::Cache::left_padding) or accept prompts of equal length only. A prompt that has ended
-/// leaves the batch: before the next call, `reorder(rows [n])` is called with the remaining rows;
+/// (LanguageModel::Cache::left_padding) or accept prompts of equal length only. A prompt that has
+/// ended leaves the batch: before the next call, `reorder(rows [n])` is called with the remaining rows;
 /// pass the reorder() of a cache. `on_token` receives the number of the prompt and a token; by
 /// returning false it stops this prompt. If the model throws PositionError after the first new
 /// tokens, the longest sequences end and the call is repeated without them; like a model with its

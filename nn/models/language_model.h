@@ -134,8 +134,8 @@ class LanguageModel : public Module {
   ///
   /// With a cache, the tokens continue those seen before, and the result equals that of one call
   /// with all tokens. A call that throws leaves the cache unchanged. Throws if another model, a
-  /// clone too, has filled the cache. With Cache::left_padding, the logits of each sequence equal those
-  /// without its padding, and the logits of the padding are undefined. With `sequence_group`, the
+  /// clone too, has filled the cache. With Cache::left_padding, the logits of each sequence equal
+  /// those without its padding, and the logits of the padding are undefined. With `sequence_group`, the
   /// tokens are those of this process under sequence parallelism (ForwardContext); a cache is then
   /// not supported. With Options::adaptive the logits are logarithms of probabilities.
   Tensor operator()(const Tensor& tokens, Cache* cache = nullptr,
