@@ -85,12 +85,8 @@ void Progress::update(int64_t step, double fraction_done, double loss, double to
 void Progress::message(const std::string& line) {
   if (line_open_) out_ << "\r\x1b[K";
   line_open_ = false;
-  out_ << line << '\n';
-  if (terminal_ && have_update_ && !finished_) {
-    show();
-  } else {
-    out_.flush();
-  }
+  out_ << line + '\n' << std::flush;  // one write, within which no signal handler prints
+  if (terminal_ && have_update_ && !finished_) show();
 }
 
 void Progress::finish() {
@@ -109,10 +105,10 @@ void Progress::show() {
   if (terminal_) {
     // Leaves one column free: some terminals wrap as soon as the last one is filled.
     const auto width = size_t(std::max(columns() - 1, 0));
-    out_ << '\r' << bar_line().substr(0, width) << "\x1b[K" << std::flush;
+    out_ << '\r' + bar_line().substr(0, width) + "\x1b[K" << std::flush;
     line_open_ = true;
   } else {
-    out_ << log_line() << std::endl;
+    out_ << log_line() + '\n' << std::flush;
   }
 }
 

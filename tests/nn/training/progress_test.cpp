@@ -7,7 +7,9 @@
 #include <cstdlib>
 #include <limits>
 #include <sstream>
+#include <streambuf>
 #include <string>
+#include <vector>
 
 #include "tests/support/catch.h"
 
@@ -157,6 +159,37 @@ TEST_CASE("the time left of a resumed run counts only its own steps", "[progress
   f.now = 10;
   progress.update(60, 0.6, 1, 1);
   CHECK(f.taken().find("left 40s") != std::string::npos);
+}
+
+// Keeps each write apart, as standard error does.
+class Writes : public std::streambuf {
+ public:
+  std::vector<std::string> texts;
+
+ private:
+  std::streamsize xsputn(const char* text, std::streamsize size) override {
+    texts.emplace_back(text, size_t(size));
+    return size;
+  }
+  int overflow(int c) override {
+    texts.emplace_back(1, char(c));
+    return c;
+  }
+};
+
+TEST_CASE("a line is one write, so that a signal handler's line cannot divide it", "[progress]") {
+  Fixture f;
+  Writes writes;
+  std::ostream out(&writes);
+  ProgressOptions options = f.options(false);
+  options.out = &out;
+  Progress progress(100, options);
+  progress.update(1, 0.01, 1, 1);
+  progress.message("a message");
+  f.now = 100;
+  progress.update(2, 0.02, 1, 1);
+  REQUIRE(writes.texts.size() == 3);
+  for (const std::string& text : writes.texts) CHECK(text.back() == '\n');
 }
 
 TEST_CASE("nothing is shown before the first update", "[progress]") {
