@@ -111,10 +111,12 @@ Case product(const Words& w, Types types) {
   return {[=] { matmul(a, b); }, [=] { return Tensors{matmul(a, b)}; }};
 }
 
-/// core KIND L B: causal attention with 8 heads of dimension 64, with all gradients.
+/// core KIND L B: causal attention with 8 heads of dimension 64 (plain-128, inkling: 128), with all
+/// gradients.
 Case core(const Words& w, Types types) {
   const std::string& kind = w[1];
-  const int64_t L = number(w[2]), B = number(w[3]), H = 8, D = 64;
+  const int64_t L = number(w[2]), B = number(w[3]), H = 8;
+  const int64_t D = kind == "plain-128" || kind == "inkling" ? 128 : 64;
   Inputs input(types);
   const Tensor q = input.leaf({B, H, L, D}), k = input.leaf(q.shape()), v = input.leaf(q.shape()),
                g = input(q.shape());
@@ -139,6 +141,11 @@ Case core(const Words& w, Types types) {
   }
   if (kind == "bias") o.bias = input.leaf({H, L, L}, 0.1);
   if (kind == "t5") o.relative_bias = {.rows = input.leaf({H, L}, 0.1), .zero_row = L - 1};
+  if (kind == "inkling") {
+    const int64_t P = 16, extent = 1024;
+    o.relative_query = input.leaf({B, H, L, P});
+    o.relative_keys = {.rows = input.leaf({1, extent, P}, 0.1), .zero_row = extent - 1};
+  }
   if (kind == "xl") {
     u = input.leaf({H, 1, D}, 0.1);
     r = input.leaf({H, 1, D}, 0.1);

@@ -56,12 +56,16 @@ CASES = [f"product {form} {m} {n} {k} {batch} {t}" for t in ("f32", "bf16") for 
 CASES += [f"core {kind} {L} {B} {t}" for t in ("f32", "bf16") for L, B in ((512, 4), (2048, 1))
           for kind in ("plain", "packed", "music", "xl", "shaw", "shaw-values", "shaw-16", "t5", "bias")
           if t == "f32" or kind in ("plain", "packed", "music", "shaw-16", "bias")]
+CASES += [f"core {kind} 2048 1 {t}" for t in ("f32", "bf16") for kind in ("plain-128", "inkling")]
 CASES += [f"layer {kind} 512 4 {t}" for t in ("f32", "bf16") for kind in ("plain", "relative")]
 CASES += [f"layer {kind} 2048 2 {t}" for t in ("f32", "bf16") for kind in ("linear", "performer")]
 CASES += [f"{kind} {L} 1 f32" for L in (2048, 16384) for kind in ("retention", "layer retnet")]
 CASES += [f"gpt {name} f32" for name in ("nano", "char", "music")]
 CASES += [f"conv {L} f32" for L in (1024, 2048, 4096)]
 CASES += [f"decode music {kind} {t}" for kind in ("plain", "relative") for t in ("f32", "bf16")]
+
+
+SIZES = {"plain-128": 128, "inkling": 128}  # head dimensions; others 64
 
 
 def work(case):  # counted operations of a run in GFLOP; 0 if only the time matters
@@ -74,6 +78,9 @@ def work(case):  # counted operations of a run in GFLOP; 0 if only the time matt
 
     def softmax(kind, L, B, heads, size):
         products = {"plain": 7, "packed": 7 / PACKED, "t5": 7, "bias": 7, "shaw-16": 7, "shaw-values": 13}.get(kind, 10)
+        if kind == "inkling":  # the table has 1,024 distances of 16 features
+            seen = L**2 - max(L - 1024, 0)**2
+            return 1e-9 * B * heads * (7 * L**2 * size + 4 * seen * 16)
         return products * 1e-9 * B * heads * L**2 * size
 
     def linear(kind, tokens, heads, size):
@@ -83,7 +90,7 @@ def work(case):  # counted operations of a run in GFLOP; 0 if only the time matt
         return 1e-9 * tokens * heads * (14 * features * values + projections)
 
     if w[0] == "core":
-        return softmax(w[1], int(w[2]), int(w[3]), 8, 64)
+        return softmax(w[1].split("-128")[0], int(w[2]), int(w[3]), 8, SIZES.get(w[1], 64))
     if w[0] == "retention":
         return linear("retention", int(w[1]) * int(w[2]), 8, 64)
     if w[0] == "layer":
@@ -138,11 +145,11 @@ def skew(x):  # [B, H, L, L], column c = distance L - 1 - c
 
 
 def core(w, make, dtype):
-    kind, L, B, H, D = w[1], int(w[2]), int(w[3]), 8, 64
+    kind, L, B, H, D = w[1], int(w[2]), int(w[3]), 8, SIZES.get(w[1], 64)
     q, k, v = (make(B, H, L, D, grad=True) for _ in range(3))
     g = make(B, H, L, D)
     leaves = [q, k, v]
-    if kind == "plain":
+    if kind in ("plain", "plain-128"):
         return trained(lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True), g, leaves)
     future = torch.ones(L, L, dtype=torch.bool).triu(1)
     if kind == "packed":
@@ -166,6 +173,15 @@ def core(w, make, dtype):
             return weights @ v + sum(torch.einsum("bhij,ijd->bhid", weights, t[distance]) for t in tables[1:])
 
         return trained(f, g, leaves + tables)
+    if kind == "inkling":  # the eager form of Hugging Face's transformers
+        p, table = make(B, H, L, 16, grad=True), make(1, 1024, 16, scale=0.1, grad=True)
+        index = distance.clamp(max=1023).expand(B, H, L, L)
+
+        def f():
+            terms = (p @ table[0].flip(0).mT * D**-0.5).gather(-1, index).masked_fill(distance >= 1024, 0)
+            return attend(q @ k.mT * D**-0.5 + terms)
+
+        return trained(f, g, leaves + [p, table])
     if kind == "bias":
         bias = make(H, L, L, scale=0.1, grad=True)
         return trained(lambda: attend(q @ k.mT * D**-0.5 + bias), g, leaves + [bias])

@@ -16,7 +16,9 @@ enum class OutOfRange { zero, clip, error };
 
 /// A table indexed by relative position: row `zero_row` + r belongs to relative position r.
 struct RelativeTable {
-  Tensor rows;  ///< [H or 1, R, D], or [H or 1, R] for a bias; undefined: no table.
+  /// [H or 1, R, D], for keys [H or 1, R, P] (AttentionOptions::relative_query), for values
+  /// [H or 1, R, Dv], for a bias [H or 1, R]. Undefined: no table.
+  Tensor rows;
   /// Row of relative position 0, which must be set. R − 1 for a table of the past only, (R − 1) / 2
   /// for a table with as many positions before as after the query.
   int64_t zero_row = -1;
@@ -29,16 +31,18 @@ struct RelativeTable {
 ///
 /// The composed implementation stores M × N scores. The fused implementation stores only a strip
 /// of scores at a time, so its memory is O((M + N) D) plus `bias` and the gradient of `bias`. On
-/// a GPU the fused implementation requires head dimensions that are divisible by 8 and at most
-/// 128 (bf16) or 64 (f32), and with a soft cap that the last dimension of `bias` is not broadcast;
-/// with `automatic`, f32 also requires at least 256 keys. Otherwise attention is composed.
+/// a GPU the fused implementation requires that D, Dv and P are divisible by 8 and at most 128
+/// (bf16) or 64 (f32), and with a soft cap that the last dimension of `bias` is not broadcast; with
+/// `automatic`, f32 also requires at least 256 keys. Otherwise attention is composed.
 struct AttentionOptions {
   AttentionMask mask = {};           ///< Hidden keys.
   std::optional<double> scale = {};  ///< Factor of the scores; default 1/√D (D = 0: scores are 0).
   /// c > 0: scores s, with all their terms, become c · tanh(s / c) before the mask (Gemma 2, 2024).
   double soft_cap = 0;
 
-  Tensor relative_query = {};          ///< p [B, H, M, D]: multiplies relative_keys. Default: q.
+  /// p [B, H, M, P]: multiplies the rows of relative_keys, which have the same width P. A P below D
+  /// makes this product cheaper: its cost is P/D of that of q · k. By default q.
+  Tensor relative_query = {};
   RelativeTable relative_keys = {};    ///< K: added to the keys, relative to each query.
   RelativeTable relative_values = {};  ///< V: added to the values.
   RelativeTable relative_bias = {};    ///< b: a scalar per relative position and head; not scaled.

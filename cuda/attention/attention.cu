@@ -303,7 +303,7 @@ __global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
 }  // namespace
 
 AttentionSaved attention(const AttentionOperands& inputs, const Tensor& out, bool for_backward) {
-  const int64_t width = std::max(inputs.q.size(3), inputs.v.size(3));
+  const int64_t width = widest(inputs);
   const Device device = inputs.q.device();
   const Shape rows{inputs.q.size(0), inputs.q.size(1), inputs.q.size(2)};
   const bool wide = inputs.q.dtype() == f32;

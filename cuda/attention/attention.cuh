@@ -167,6 +167,11 @@ struct AttentionArgs {
   __device__ HiddenKeys hidden_keys(int b) const {
     return {mask.padding, int64_t(b) * sizes.n, sizes.n};
   }
+  /// The steps of 16 columns of the table's rows that layout L multiplies; the others are zeros.
+  template <class L>
+  __device__ int table_steps() const {
+    return L::has_p ? (table.rows.chunks + 1) / 2 : L::head / 16;
+  }
   /// True if scores have a relative term or a bias of relative positions.
   __device__ bool has_relative() const { return table.count > 0 || relative_bias.width > 0; }
 
@@ -261,6 +266,11 @@ struct AttentionTile {
   constexpr bool has_p() const { return has_all() || positions == Positions::separate; }
 };
 
+/// The largest width of the rows of operands: D, Dv or P.
+inline int64_t widest(const AttentionOperands& c) {
+  const Tensor& p = c.options.relative_query;
+  return std::max({c.q.size(3), c.v.size(3), p.defined() ? p.size(3) : 0});
+}
 /// True if the inputs need a kernel that is compiled for masks that are tensors and the soft cap.
 inline bool is_extended(const AttentionArgs& a) {
   return a.mask.tensors.defined() || a.cap.from != 0;

@@ -64,7 +64,7 @@ void attention_backward(const AttentionOperands& inputs, const Tensor& out,
                         AttentionOperands& into) {
   const Device device = inputs.q.device();
   const TensorOptions wide{.dtype = f32, .device = device};
-  const int64_t d = std::max(inputs.q.size(3), inputs.v.size(3));
+  const int64_t d = widest(inputs);
   const auto table = [&](const Tensor& x) { return of_tables && x.defined() && x.numel() > 0; };
   const int64_t batch = inputs.q.size(0), heads = inputs.q.size(1), m = inputs.q.size(2);
   const AttentionOptions& o = inputs.options;

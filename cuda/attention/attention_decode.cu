@@ -487,7 +487,7 @@ void attention_decode(const AttentionOperands& inputs, const Tensor& out) {
   const int device = inputs.q.device().index;
   if (inputs.q.dtype() == f32)
     decode<float, 64>(a, s, device);
-  else if (std::max(inputs.q.size(3), inputs.v.size(3)) <= 64)
+  else if (widest(inputs) <= 64)
     decode<BFloat16, 64>(a, s, device);
   else
     decode<BFloat16, 128>(a, s, device);

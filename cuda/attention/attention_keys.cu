@@ -108,7 +108,7 @@ struct KeysWarp : TransposedWarp<L> {
             [&](int o) {
               return biased ? relative_bias[(relative + 8 * o + lane / 4) & (L::ring - 1)] : 0.f;
             },
-            k);
+            k, a.table_steps<L>());
     } else if (biased) {
       each_score<true>(s, at.first + a.sizes.shift, jw(), [&](int position, int key, float& x) {
         const float bias = relative_bias[(key - position) & (L::ring - 1)];

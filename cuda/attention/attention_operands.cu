@@ -109,11 +109,12 @@ AttentionArgs attention_args(const AttentionOperands& c, Tensors& kept, bool cut
 }
 
 bool attention_takes(const AttentionOperands& c) {
-  const int64_t d = c.q.size(3), dv = c.v.size(3), limit = int64_t(1) << 20;
+  const int64_t limit = int64_t(1) << 20;
   const int64_t most = c.q.dtype() == bf16 ? 128 : c.q.dtype() == f32 ? 64 : 0;
-  return d > 0 && dv > 0 && d % 8 == 0 && dv % 8 == 0 && d <= most && dv <= most &&
-         *c.options.scale > 1e-6 && *c.options.scale < 1e6 && c.q.size(2) < limit &&
-         c.k.size(2) < limit && c.q.size(0) * c.q.size(1) < limit;
+  for (const Tensor* x : {&c.q, &c.v, &c.options.relative_query})
+    if (x->defined() && (x->size(3) == 0 || x->size(3) % 8 != 0)) return false;
+  return widest(c) <= most && *c.options.scale > 1e-6 && *c.options.scale < 1e6 &&
+         c.q.size(2) < limit && c.k.size(2) < limit && c.q.size(0) * c.q.size(1) < limit;
 }
 
 }  // namespace stretto::cuda

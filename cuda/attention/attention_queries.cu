@@ -134,7 +134,7 @@ struct QueriesWarp : QueryWarp<L> {
   __device__ void extend_value_strip(int relative, int place) {
     Base::template add_to_strip<Count>(
         value_strip, place, 0, [&](int sl, int x) { return g.load(sl, x); }, L::values, relative,
-        false);
+        L::head / 16, false);
   }
   /// Computes the tiles that the strips carry into the step from j0 on.
   __device__ void start_strips(const AttentionArgs& a, int j0) {
@@ -147,7 +147,8 @@ struct QueriesWarp : QueryWarp<L> {
   __device__ void finish_strip(const AttentionArgs& a) {
     if constexpr (L::table) {
       if (Base::carries())
-        to_table.finish(position_gradient(), Base::ring(L::r), Base::carried_relative(), shear);
+        to_table.finish(position_gradient(), Base::ring(L::r), Base::carried_relative(), shear,
+                        a.table_steps<L>());
       Base::carried_out_of = -1;
     }
   }
@@ -249,7 +250,7 @@ struct QueriesWarp : QueryWarp<L> {
       if constexpr (L::table) {
         if (has_rows(a))
           to_table.add(position_gradient(), left, Base::ring(L::r), at.first - pw - 15 + 16 * x,
-                       shear);
+                       shear, a.table_steps<L>());
       }
     }
   }

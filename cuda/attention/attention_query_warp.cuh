@@ -137,35 +137,37 @@ struct StripProduct {
   /// d += left · rows `row` … of a ring.
   __device__ static void multiply_ring(float (&d)[L::slabs][L::head / 8][4],
                                        const Operand (&left)[L::slabs], typename L::Ring ring,
-                                       int row) {
+                                       int row, int steps) {
     const int lane = threadIdx.x % 32;
     row += lane % 16;
     tile::multiply(d, left,
                    ring + (row & (L::ring - 1)) * L::Ring::pitch +
-                       (((lane / 16) ^ L::Ring::Rows::swizzle(row)) << 4));
+                       (((lane / 16) ^ L::Ring::Rows::swizzle(row)) << 4),
+                   tile::Always{}, steps);
   }
   /// d += the strip of 16 keys, which begins at relative position `relative`, times rows of the
-  /// ring.
+  /// ring, of which only `steps` steps of 16 columns are not zero.
   __device__ void add(float (&d)[L::slabs][L::head / 8][4], const Operand (&of_keys)[L::slabs],
-                      typename L::Ring ring, int relative, const Shear& shear) {
+                      typename L::Ring ring, int relative, const Shear& shear,
+                      int steps = L::head / 16) {
     Operand strip[L::slabs];
 #pragma unroll
     for (int sl = 0; sl < L::slabs; ++sl) back[sl].strip(strip[sl], of_keys[sl], shear);
     if constexpr (L::slabs == 1) {
-      multiply_ring(d, strip, ring, relative);
+      multiply_ring(d, strip, ring, relative, steps);
     } else {
       const Operand both[2] = {waiting, strip[1]};
-      multiply_ring(d, both, ring, relative - 16);
+      multiply_ring(d, both, ring, relative - 16, steps);
       waiting = strip[0];
     }
   }
   /// Adds the tiles that are still carried after the last keys. `relative` is the relative position
   /// at which the strip begins.
   __device__ void finish(float (&d)[L::slabs][L::head / 8][4], typename L::Ring ring, int relative,
-                         const Shear& shear) {
+                         const Shear& shear, int steps = L::head / 16) {
     const Operand none[L::slabs] = {};
 #pragma unroll
-    for (int sl = 0; sl < L::slabs; ++sl) add(d, none, ring, relative + 16 * sl, shear);
+    for (int sl = 0; sl < L::slabs; ++sl) add(d, none, ring, relative + 16 * sl, shear, steps);
   }
 };
 
@@ -243,12 +245,12 @@ struct QueryWarp {
   }
 
   /// Computes Count tiles of the strips of slabs `from` …, for slab s from tile `place` + 2 s on:
-  /// the product of left(slab, x), columns 16 x … of the queries' rows, with rows `relative` …
-  /// (relative positions) of the ring at `area`. If `with_bias`, adds their bias: in bf16 sums begin
+  /// the product of left(slab, x), columns 16 x … of the queries' rows, x < steps, with rows
+  /// `relative` … (relative positions) of the ring at `area`. If `with_bias`, adds their bias: in bf16 sums begin
   /// with it, in f32 it is added last, so that products are not truncated at its last bit.
   template <int Count, int Slabs, int Tiles, class Left>
   __device__ void add_to_strip(float (&w)[Slabs][Tiles][4], int place, int from, const Left& left,
-                               int area, int relative, bool with_bias) const {
+                               int area, int relative, int steps, bool with_bias) const {
     const auto each_tile = [&](bool adds, const auto& f) {
 #pragma unroll
       for (int o = 0; o < Count; ++o) {
@@ -268,6 +270,7 @@ struct QueryWarp {
     });
 #pragma unroll(L::use.p_unrolled)
     for (int x = 0; x < L::head / 16; ++x) {
+      if (x >= steps) break;
       Operand l[Slabs];
 #pragma unroll
       for (int sl = 0; sl < Slabs; ++sl)
@@ -296,8 +299,9 @@ struct QueryWarp {
   }
   /// Computes Count tiles of the relative term's strips.
   template <int Count, class P>
-  __device__ void extend_strip(const P& p, int relative, int place, int from) {
-    add_to_strip<Count>(strip, place, from, p, L::r, relative, biased);
+  __device__ void extend_strip(const AttentionArgs& a, const P& p, int relative, int place,
+                               int from) {
+    add_to_strip<Count>(strip, place, from, p, L::r, relative, a.table_steps<L>(), biased);
   }
   /// Computes the tiles that slabs carry into the step from j0 on.
   template <class P>
@@ -306,7 +310,7 @@ struct QueryWarp {
       if (end <= j0 || !has_relative(a)) return;
 #pragma unroll
       for (int sl = L::slabs - 1; sl >= 0; --sl)
-        extend_strip<2>(p, j0 - pw - 15 - 16 * sl, -2 * sl, sl);
+        extend_strip<2>(a, p, j0 - pw - 15 - 16 * sl, -2 * sl, sl);
     }
   }
   /// True if a StripProduct carries tiles.
@@ -333,7 +337,7 @@ struct QueryWarp {
     constexpr bool bias_first = L::parts == 1 && L::use.bias_first;
     if constexpr (L::parts > 1) add_products();
     if constexpr (L::table) {
-      if (has_relative(a)) add_relative_term<K, Diagonal>(s, at.first, p);
+      if (has_relative(a)) add_relative_term<K, Diagonal>(a, s, at.first, p);
     } else if constexpr (bias_first) {
       if (biased) add_lag_bias<true>(s, at.first);
     }
@@ -350,7 +354,8 @@ struct QueryWarp {
 
   /// Adds the strip's new tiles, sheared; its last tiles become the first ones of the next step.
   template <int K, bool Diagonal, class P>
-  __device__ void add_relative_term(float (&s)[L::slabs][K][4], int j0, const P& p) {
+  __device__ void add_relative_term(const AttentionArgs& a, float (&s)[L::slabs][K][4], int j0,
+                                    const P& p) {
     constexpr int group = L::use.p_held ? 2 : K;  // tiles that share an operand
     constexpr int seen = Diagonal && L::slabs == 2 ? K / 2 : K;
     const float none[4] = {};
@@ -361,7 +366,7 @@ struct QueryWarp {
     };
 #pragma unroll
     for (int n = 0; n < K; n += group) {
-      if constexpr (!Diagonal) extend_strip<group>(p, j0 - pw + 1 + 8 * n, n + 2, 0);
+      if constexpr (!Diagonal) extend_strip<group>(a, p, j0 - pw + 1 + 8 * n, n + 2, 0);
 #pragma unroll
       for (int sl = 0; sl < L::slabs; ++sl)
 #pragma unroll

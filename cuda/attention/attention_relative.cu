@@ -132,7 +132,8 @@ struct RelativeWarp : TransposedWarp<L> {
     if constexpr (L::table && !L::joined) {
       if (has_rows(a))
         tile::multiply_transposed<tile::Steps{.unrolled = L::parts > 1 && L::held == 0 ? 1 : 16,
-                                              .swapped = L::parts > 1}>(s, rows, at.p + as_columns);
+                                              .swapped = L::parts > 1}>(
+            s, rows, at.p + as_columns, tile::Always{}, a.table_steps<L>());
     }
   }
   __device__ void add_bias(const AttentionArgs& a, Scores& s) const {
@@ -223,7 +224,7 @@ struct RelativeWarp : TransposedWarp<L> {
     score_gradients(a, s, at, key, kept, of_values);
     Base::add_to_sums(sums.bias, s);
     if constexpr (L::table) {
-      if (has_rows(a)) Base::multiply_rows(sums.rows, s, at.p, kept, false);
+      if (has_rows(a)) Base::multiply_rows(sums.rows, s, at.p, kept, false, a.table_steps<L>());
     }
   }
 

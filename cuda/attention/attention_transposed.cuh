@@ -86,10 +86,11 @@ struct TransposedWarp {
   /// ring with a step's queries, sheared so that 16 · slabs rows of the 16 · slabs + 16 of a tile
   /// remain. Tiles 2 y and 2 y + 1 begin at octet 2 y of the rows or, if the warp owns keys, at
   /// octet tiles − 2 − 2 y. Sums of octet o begin with first(o) or, in f32, end with it. also(x, f)
-  /// lets the caller use columns 16 x … of the queries: in f32 two tiles at a time, else all.
+  /// lets the caller use columns 16 x … of the queries: in f32 two tiles at a time, else all. Only
+  /// the first `used` steps of 16 columns are multiplied.
   template <class First, class Also, class Use>
   __device__ void shear_strip(typename L::Ring ring, int row, Step queries, const First& first,
-                              const Also& also, const Use& use) const {
+                              const Also& also, const Use& use, int used = L::head / 16) const {
     constexpr int steps = L::head / 16, group = L::parts > 1 ? 2 : tiles,
                   octets = group + 2 * L::slabs, unrolled = L::parts > 1 ? 1 : steps;
     queries = queries + as_columns;
@@ -114,6 +115,7 @@ struct TransposedWarp {
       }
 #pragma unroll unrolled
       for (int x = 0; x < steps; ++x) {
+        if (x >= used) break;
         Operand f[group / 2];
 #pragma unroll
         for (int y = 0; y < group / 2; ++y)
@@ -153,7 +155,7 @@ struct TransposedWarp {
   /// own rows times these queries. Adds bias(o) to the sums of octet o.
   template <class Bias, class Own>
   __device__ void add_strip(Scores& s, typename L::Ring rows, int row, Step queries,
-                            const Bias& bias, const Own& own) const {
+                            const Bias& bias, const Own& own, int used = L::head / 16) const {
     shear_strip(
         rows, row, queries, bias,
         [&](int x, const auto& f) {
@@ -166,7 +168,7 @@ struct TransposedWarp {
             }
           }
         },
-        [&](float x, int sl, int n, int e) { s[sl][n][e] += x; });
+        [&](float x, int sl, int n, int e) { s[sl][n][e] += x; }, used);
   }
 
   /// Converts scores to weights, divided by their sum in bf16.
@@ -202,9 +204,9 @@ struct TransposedWarp {
         for (int e = 0; e < 4; ++e) f(x[sl][n][e], y[sl][n][e]);
   }
 
-  /// d += x times rows of the step; if masked, only with the elements of x that dropout keeps.
-  __device__ void multiply_rows(Sums& d, const Scores& x, Step rows, const Kept& kept,
-                                bool masked) const {
+  /// d += x times `steps` steps of 16 columns of the step's rows; if masked, only with the elements of x that dropout keeps.
+  __device__ void multiply_rows(Sums& d, const Scores& x, Step rows, const Kept& kept, bool masked,
+                                int steps = L::head / 16) const {
 #pragma unroll
     for (int y = 0; y < tiles / 2; ++y) {
       Operand left[L::slabs];
@@ -213,7 +215,7 @@ struct TransposedWarp {
         tile::pack(left[sl], x[sl][2 * y], x[sl][2 * y + 1]);
         if (masked) tile::keep_pairs(left[sl], kept.from(sl, 2 * y));
       }
-      tile::multiply(d, left, rows + as_rows + y * 16 * Step::pitch);
+      tile::multiply(d, left, rows + as_rows + y * 16 * Step::pitch, tile::Always{}, steps);
     }
   }
 

@@ -287,14 +287,15 @@ struct Steps {
 
 /// d += left · rightᵀ for 16 · Slabs rows of the left operand and 8 · Tiles rows of an area, to
 /// which the lane has added as_columns(). left(slab, x): columns 16 x … of the left operand. Computes
-/// tiles n and n + 1 of the slabs for which wanted(slab, n).
+/// tiles n and n + 1 of the slabs for which wanted(slab, n), in the first `steps` steps.
 template <Steps Of = Steps{}, class A, int Slabs, int Tiles, class Left, class Wanted = Always>
 __device__ inline void multiply_transposed(float (&d)[Slabs][Tiles][4], const Left& left, A right,
-                                           const Wanted& wanted = {}) {
+                                           const Wanted& wanted = {}, int steps = A::columns / 16) {
   constexpr int all = A::columns / 16, end = Of.end < all ? Of.end : all,
                 unrolled = Of.unrolled < all ? Of.unrolled : all;
 #pragma unroll unrolled
   for (int x = Of.begin; x < end; ++x) {
+    if (x >= steps) break;
     Fragment<A::parts> l[Slabs];
 #pragma unroll
     for (int sl = 0; sl < Slabs; ++sl) l[sl] = left(sl, x);
@@ -312,13 +313,15 @@ __device__ inline void multiply_transposed(float (&d)[Slabs][Tiles][4], const Le
   }
 }
 /// d += left · right for 16 · Slabs rows of 16 columns and 16 rows of an area, to which the lane
-/// has added as_rows(), for the slabs for which wanted(slab).
+/// has added as_rows(), for the slabs for which wanted(slab), in the first `steps` steps of 16
+/// columns of the area.
 template <class A, int Slabs, class Wanted = Always>
 __device__ inline void multiply(float (&d)[Slabs][A::columns / 8][4],
                                 const Fragment<A::parts> (&left)[Slabs], A right,
-                                const Wanted& wanted = {}) {
+                                const Wanted& wanted = {}, int steps = A::columns / 16) {
 #pragma unroll
   for (int n = 0; n < A::columns / 16; ++n) {
+    if (n >= steps) break;
     Fragment<A::parts> f;
     load_trans(f, right.address ^ (n << 5), A::part);
 #pragma unroll

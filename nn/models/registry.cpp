@@ -60,6 +60,11 @@ MakePositionalEncoding shaw(Settings s) {
   return shaw_relative({.max_distance = max_distance(s, 16), .values = values});
 }
 
+MakePositionalEncoding inkling(Settings s) {
+  return inkling_relative({.extent = max_distance(s, std::min<int64_t>(s.length, 1024)),
+                           .bidirectional = s.bidirectional});
+}
+
 MakePositionalEncoding bert(Settings s) {
   return bert_relative({.max_length = max_distance(s, longest(s)), .keys_too = true});
 }
@@ -78,6 +83,7 @@ std::vector<PositionEntry> make_positions() {
       {"music-local", music_local},
       {"shaw", shaw<true>},
       {"shaw-keys", shaw<false>},
+      {"inkling", inkling},
       {"xl", [](Settings) { return relative_sinusoid(); }},
       {"t5", [](Settings) { return t5_bias(); }},
       {"alibi", [](Settings) { return alibi(); }},

@@ -35,6 +35,20 @@ Tensor bert_table(HeadShape shape, const BertRelative::Options& o) {
   return table;
 }
 
+Tensor inkling_table(const InklingRelative::Options& o) {
+  Tensor table = empty({1, o.bidirectional ? 2 * o.extent - 1 : o.extent, o.dim});
+  normal_(table, 0, 0.02);
+  return table;
+}
+
+InklingRelative::Options checked(InklingRelative::Options o) {
+  check(o.dim >= 1 && o.extent >= 1, "InklingRelative", "dim ", o.dim, ", extent ", o.extent,
+        "; both must be at least 1");
+  check(o.log_floor >= 0, "InklingRelative", "log_floor ", o.log_floor,
+        "; must be 0 (none) or more");
+  return o;
+}
+
 }  // namespace
 
 MusicRelative::MusicRelative(Module& parent, HeadShape shape, Options o)
@@ -88,6 +102,44 @@ void BertRelative::apply(AttentionInputs& inputs) const {
 std::string BertRelative::label() const {
   return str("BertRelative(max_length ", options.max_length,
              options.keys_too ? ", keys too)" : ")");
+}
+
+InklingRelative::InklingRelative(Module& parent, HeadShape s, Options o)
+    : PositionalEncoding(parent),
+      shape(s),
+      options(checked(o)),
+      table(parameter("table", inkling_table(o))) {}
+
+void InklingRelative::apply(AttentionInputs& inputs) const {
+  const int64_t m = inputs.n_queries(), heads = shape.n_heads;
+  check(inputs.x.defined(), "InklingRelative",
+        "cross-attention; accepted: self-attention, as position queries are projections of the "
+        "layer's input");
+  const double scale = inputs.options.scale.value_or(1 / std::sqrt(double(shape.d_key)));
+  check(scale != 0, "InklingRelative",
+        "scale 0; the term, which is not scaled, needs another scale");
+  const Tensor& x = inputs.x;
+  // attention() scales this term with the others.
+  Tensor p = r(x.slice(1, x.size(1) - m)) * (1 / scale);
+  p = p.reshape({x.size(0), m, heads, options.dim}).transpose(1, 2);
+  if (options.log_floor > 0) {
+    const DType wide = compute_type(p.dtype());
+    const double first = double(inputs.first_position + inputs.n_keys() - m + 1);
+    const Tensor position =
+        arange(first, first + double(m), 1, {.dtype = wide, .device = p.device()});
+    const Tensor factor =
+        (log(maximum(position * (1 / double(options.log_floor)), 1)) * options.log_strength + 1)
+            .unsqueeze(-1);
+    for (Tensor* query : {&p, &inputs.q}) *query = (query->to(wide) * factor).to(p.dtype());
+  }
+  inputs.options.relative_query = p;
+  inputs.options.relative_keys = {.rows = table, .zero_row = options.extent - 1};
+}
+
+std::string InklingRelative::label() const {
+  return str("InklingRelative(dim ", options.dim, ", extent ", options.extent,
+             options.bidirectional ? ", bidirectional" : "",
+             options.log_floor > 0 ? str(", log floor ", options.log_floor) : "", ")");
 }
 
 void add_key_side_term(AttentionInputs& inputs, const RelativeTable& table) {

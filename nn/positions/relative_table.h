@@ -4,6 +4,7 @@
 // Reference: tests/reference/attention.cpp, relative_logits_by_gather()
 #pragma once
 
+#include "../linear.h"
 #include "positional_encoding.h"
 
 namespace stretto::nn {
@@ -112,6 +113,51 @@ class BertRelative : public PositionalEncoding {
 /// Returns a factory of BertRelative.
 inline MakePositionalEncoding bert_relative(BertRelative::Options options) {
   return positional_encoding<BertRelative>(options);
+}
+
+/// Options of InklingRelative.
+struct InklingRelativeOptions {
+  int64_t dim = 16;            ///< P, the features of a head's position query; at least 1.
+  int64_t extent = 1024;       ///< Distances 0 … extent − 1 have a row; at least 1.
+  bool bidirectional = false;  ///< Rows for keys after the query too.
+  /// > 0: all scores of the query at position p are multiplied by 1 + log_strength ·
+  /// log(max((p + 1) / log_floor, 1)), so that attention stays as sharp over more keys.
+  int64_t log_floor = 0;
+  double log_strength = 0.1;  ///< Strength of log_floor.
+};
+
+/// Relative attention with narrow position queries (Inkling, Thinking Machines 2026): each head
+/// projects a query r_i of P features from the layer's input and adds r_i · K[r], without scaling, to
+/// the score of the key at relative position r. The table K is shared by the heads. Keys further
+/// away than the table get no term. Cross-attention, whose layer has no input of its own for the
+/// keys' sequence, is an error.
+class InklingRelative : public PositionalEncoding {
+ public:
+  using Options = InklingRelativeOptions;  ///< Options of the constructor.
+  /// Registers `r` and `table`, normal with standard deviation 0.02.
+  InklingRelative(Module& parent, HeadShape shape, Options options);
+  void apply(AttentionInputs& inputs) const override;
+  /// Returns the traits of an encoding with these options.
+  static PositionTraits traits(const Options& o) {
+    return {.bidirectional = o.bidirectional,
+            .memory = o.log_floor == 0,
+            .scores = true,
+            .relative = o.log_floor == 0};
+  }
+  std::string label() const override;
+
+  const HeadShape shape;  ///< Sizes of the attention.
+  const Options options;  ///< As passed to the constructor.
+  /// Projection of the layer's input, d_model → H·P.
+  Linear r{*this, "r", {shape.d_model, shape.n_heads* options.dim, false}};
+  /// K [1, R, P]. R = extent, and the last row is the query's own position; bidirectional: R =
+  /// 2·extent − 1. Transformers' `rel_logits_proj.proj` [P, extent] has the reverse order.
+  const Tensor table;
+};
+
+/// Returns a factory of InklingRelative.
+inline MakePositionalEncoding inkling_relative(InklingRelative::Options options = {}) {
+  return positional_encoding<InklingRelative>(options);
 }
 
 /// Adds the term of a score that depends on the key, scale · k_j · Q[r], to the dense bias of the

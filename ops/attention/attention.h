@@ -6,7 +6,8 @@
 // Query i has key position p(i) = i + N − M: the queries are the last M of the N positions. If M >
 // N, the first queries come before all keys. r is the position of the key relative to the query,
 // negative for the past. K, V and b are tables indexed by r. Each paper's scheme is a setting of
-// these options (docs/positions.md): AttentionOptions, core/formulas/attention_operands.h.
+// these options (docs/positions.md): AttentionOptions, core/formulas/attention_operands.h. p_i is q_i
+// unless `relative_query` is set, which may have another width than q.
 //
 // Reference: tests/reference/attention.cpp, attention()
 #pragma once

@@ -31,6 +31,7 @@ struct AttentionProblem {
   // relative_bias and sinks are contiguous.
   AttentionOperands x;
   int64_t batch, heads, groups, m, n, d, dv;
+  int64_t dp;  // P, the width of the position queries
   double scale;
   RelativeRange range;  // relative positions that occur
   Dropping dropping;
@@ -47,6 +48,7 @@ struct AttentionProblem {
         n(x.k.size(2)),
         d(x.q.size(3)),
         dv(x.v.size(3)),
+        dp(x.options.relative_query.defined() ? x.options.relative_query.size(3) : d),
         scale(score_scale(x.q, x.options)),
         range(x.range()),
         dropping(x.options.dropout, x.options.dropout_key.value_or(RandomKey())),

@@ -77,7 +77,7 @@ class AttentionWorker {
         v_transposed_(p, heads_of<S>(p.x.v), p.n, p.dv, true),
         position_(p.x.options.relative_query.defined() ? heads_of<S>(p.x.options.relative_query)
                                                        : q_),
-        keys_(p, p.x.options.relative_keys, p.d),
+        keys_(p, p.x.options.relative_keys, p.dp),
         values_(p, p.x.options.relative_values, p.dv),
         terms_(p, p.x.options) {
     if (const Tensor& sinks = p.x.options.sinks; sinks.defined()) sinks_ = sinks.data<T>();
@@ -106,7 +106,7 @@ class AttentionWorker {
       k_transposed_.of(s.b, key_head(s))
           .from(0, run.j0)
           .gemm(s.rows, run.keys, p_.d, product_scale(), queries(q_, s), T(0), columns, s.width);
-      const Band band = multiply_band(s, run, queries(position_, s), keys_, p_.d, product_scale());
+      const Band band = multiply_band(s, run, queries(position_, s), keys_, p_.dp, product_scale());
       for (int64_t i = 0; i < s.rows; ++i) {
         const KeyRange r = visible(s, run, i);
         const int64_t n = r.end - r.begin, j = run.j0 + r.begin;
@@ -223,9 +223,9 @@ class AttentionWorker {
         const MatrixRef<S> ds = sheared(s, run, gradient(), band, keys_.clip, T(p_.scale));
         keys_.rows.of(0, s.h)
             .from(band.row, 0)
-            .gemm(s.rows, p_.d, band.count, product_scale(), ds, run.column > 0 ? T(1) : keep,
+            .gemm(s.rows, p_.dp, band.count, product_scale(), ds, run.column > 0 ? T(1) : keep,
                   dposition.at(s.b, s.h, s.i0), dposition.row);
-        gemm(band.count, p_.d, s.rows, product_scale(), transposed(ds), queries(position_, s), T(1),
+        gemm(band.count, p_.dp, s.rows, product_scale(), transposed(ds), queries(position_, s), T(1),
              to.rows.at(s.b, s.h, band.row), to.rows.row);
       }
     }

@@ -97,14 +97,15 @@ void check_attention(const AttentionOperands& inputs) {
   check_dtype("value table ", o.relative_values.rows);
   check_dtype("bias table ", o.relative_bias.rows);
   check_dtype("bias ", o.bias);
-  check(!o.relative_query.defined() || o.relative_query.shape() == q.shape(), op, "relative_query ",
-        o.relative_query, " for q ", q, "; shapes must agree");
+  const Tensor& p = o.relative_query;
+  check(!p.defined() || (p.dim() == 4 && p.shape() == Shape{batch, heads, m, p.size(3)}), op,
+        "relative_query ", p, " for q ", q, "; must be [", batch, ", ", heads, ", ", m, ", P]");
   check(!o.relative_query.defined() || o.relative_keys.defined(), op,
         "relative_query is set without relative_keys, whose rows it multiplies");
   check_dtype("sinks ", o.sinks);
   check(!o.sinks.defined() || o.sinks.shape() == Shape{heads}, op, "sinks ", o.sinks, "; must be [",
         heads, "], one score per head");
-  check_table("key", o.relative_keys, heads, q.size(3), inputs);
+  check_table("key", o.relative_keys, heads, (p.defined() ? p : q).size(3), inputs);
   check_table("value", o.relative_values, heads, v.size(3), inputs);
   check_table("bias", o.relative_bias, heads, -1, inputs);
   if (o.bias.defined())

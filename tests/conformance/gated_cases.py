@@ -7,10 +7,11 @@ The functions convert their inputs to f32; here their sources run with f64 inste
 """
 
 import json
-import struct
 import sys
 
 import torch
+
+from case_file import save
 
 source, cases = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "cases"
 
@@ -22,19 +23,6 @@ def naive(path, name):
     exec(text.replace("torch.float)", "torch.float64)").replace("torch.float,", "torch.float64,"),
          space)
     return space[name]
-
-
-def save(path, tensors, metadata):
-    header, data = {"__metadata__": metadata}, b""
-    for name, x in tensors.items():
-        raw = x.detach().contiguous().numpy().tobytes()
-        header[name] = {"dtype": "F64", "shape": list(x.shape),
-                        "data_offsets": [len(data), len(data) + len(raw)]}
-        data += raw
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + data)
 
 
 def case(name, f, key_heads=2, decay=None, delta=False, config=None, n=19, d=5, dv=4, heads=2):

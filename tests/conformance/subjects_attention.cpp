@@ -7,6 +7,7 @@
 #include "nn/positions/rotary.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
+#include "ops/matmul.h"
 #include "ops/view.h"
 #include "tests/conformance/families.h"
 #include "tests/support/stand_in.h"
@@ -172,6 +173,58 @@ void transformer_xl(const Tensors& x, const Config& config, AttentionInputs& inp
   inputs.q = inputs.q + x["param.u"].unsqueeze(1);
 }
 
+// ------------------------------------------------------------------- Inkling
+
+nn::InklingRelative::Options inkling_options(const Tensors& x, const Config& config,
+                                             AttentionInputs& inputs) {
+  const Tensor& proj = x["param.proj"];
+  check(proj.dim() == 2, "conformance", "param.proj is ", proj, "; must be [P, extent]");
+  check(x["in.x"].dim() == 3, "conformance", "in.x is ", x["in.x"], "; must be [B, M, d_model]");
+  check_shape(x, "in.x", {inputs.q.size(0), inputs.n_queries(), x["in.x"].size(2)});
+  check_shape(x, "param.r", {inputs.q.size(1) * proj.size(0), x["in.x"].size(2)});
+  inputs.options.mask.causal = true;
+  inputs.options.scale = 1 / double(inputs.q.size(3));
+  return {.dim = proj.size(0),
+          .extent = proj.size(1),
+          .log_floor = config.integer("log_floor", 0),
+          .log_strength = config.number("log_strength", 0.1)};
+}
+
+// The rows of the table, in ascending order of relative positions.
+Tensor inkling_rows(const Tensors& x) {
+  return flip(x["param.proj"].transpose(0, 1), 0).unsqueeze(0);
+}
+
+void inkling(const Tensors& x, const Config& config, AttentionInputs& inputs) {
+  const nn::InklingRelative::Options o = inkling_options(x, config, inputs);
+  const int64_t m = inputs.n_queries(), first = inputs.n_keys() - m;
+  Tensor p = matmul(x["in.x"], x["param.r"].transpose(0, 1)) * double(inputs.q.size(3));
+  p = p.reshape({inputs.q.size(0), m, inputs.q.size(1), o.dim}).transpose(1, 2);
+  if (o.log_floor > 0) {
+    std::vector<double> factors;
+    for (int64_t i = first; i < first + m; ++i)
+      factors.push_back(
+          1 + o.log_strength * std::log(std::max(double(i + 1) / double(o.log_floor), 1.0)));
+    const Tensor factor = tensor(factors, {m, 1}).to(p.dtype()).to(p.device());
+    p = p * factor;
+    inputs.q = inputs.q * factor;
+  }
+  inputs.options.relative_query = p;
+  inputs.options.relative_keys = {inkling_rows(x), o.extent - 1};
+}
+
+void inkling_module(const Tensors& x, const Config& config, AttentionInputs& inputs) {
+  const nn::InklingRelative::Options o = inkling_options(x, config, inputs);
+  nn::HeadShape shape = heads_of(inputs);
+  shape.d_model = x["in.x"].size(2);
+  nn::Module owner;
+  nn::InklingRelative position(owner, shape, o);
+  connect(position.r.weight, x, "param.r");
+  testing::stand_in(inkling_rows(x), position.table);
+  inputs.x = x["in.x"];
+  position.apply(inputs);
+}
+
 // ------------------------------------------------------------------- a bias per relative position
 
 void t5_call(const Tensors& x, const Config& config, AttentionInputs& inputs) {
@@ -281,6 +334,7 @@ Subjects attention_subjects() {
       {"attention.skewed", all_of(skewed, skewed_module)},
       {"attention.skewed_local", all_of(skewed_local, skewed_local_module)},
       {"attention.xl", all_of(transformer_xl)},
+      {"attention.inkling", all_of(inkling, inkling_module)},
       {"attention.t5", all_of(t5, t5_module)},
       {"attention.alibi", all_of(alibi, alibi_module)},
       {"attention.kerple", all_of(kerple, kerple_module)},

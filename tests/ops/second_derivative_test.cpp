@@ -30,7 +30,7 @@ std::vector<Fused> attentions() {
       return attention(x[0], x[1], x[2], {.mask = mask, .implementation = Implementation::fused});
     };
   };
-  const Shape heads{1, 2, 3, 2}, keys{1, 2, 4, 2};
+  const Shape heads{1, 2, 3, 2}, keys{1, 2, 4, 2}, narrow{1, 2, 3, 1};
   return {{"attention", plain({}), {heads, keys, {1, 2, 4, 3}}},
           {"attention, causal, shared keys",
            plain({.causal = true}),
@@ -62,6 +62,15 @@ std::vector<Fused> attentions() {
                                .implementation = Implementation::fused});
            },
            {heads, keys, keys, heads, {2, 5, 2}}},
+          {"attention, narrow position query",
+           [](const Tensors& x) {
+             return attention(x[0], x[1], x[2],
+                              {.mask = {.causal = true},
+                               .relative_query = x[3],
+                               .relative_keys = {x[4], 2},
+                               .implementation = Implementation::fused});
+           },
+           {heads, keys, keys, narrow, {2, 3, 1}}},
           {"attention, value table, bias, dropout",
            [](const Tensors& x) {
              return attention(x[0], x[1], x[2],

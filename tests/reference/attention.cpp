@@ -220,9 +220,10 @@ class Visible {
 // Returns the score of query i and key j as a function of (b, h, i, j).
 auto scores_of(const Tensor& queries, const Tensor& keys, const AttentionOptions& o) {
   const int64_t heads = queries.size(1), groups = keys.size(1), size = queries.size(3);
+  const Tensor& position = o.relative_query.defined() ? o.relative_query : queries;
   const Shape shape{queries.size(0), heads, queries.size(2), keys.size(2)};
   return [=, q = Values(queries), k = Values(keys),
-          p = Values(o.relative_query.defined() ? o.relative_query : queries),
+          p = Values(position), width = o.relative_keys.defined() ? position.size(3) : 0,
           bias = Values(o.bias.defined() ? broadcast_to(o.bias, shape) : Tensor()),
           key_table = Table(o.relative_keys), relative_bias = Table(o.relative_bias),
           visible = Visible(o.mask, shape), scale = o.scale.value_or(1 / std::sqrt(double(size)))](
@@ -231,8 +232,8 @@ auto scores_of(const Tensor& queries, const Tensor& keys, const AttentionOptions
     // The queries are the last M of the N positions; H / G query heads share a key head.
     const int64_t r = j - (i + shape[3] - shape[2]), g = h * groups / heads;
     double product = 0;
-    for (int64_t d = 0; d < size; ++d)
-      product += q(b, h, i, d) * k(b, g, j, d) + p(b, h, i, d) * key_table(h, r, d);
+    for (int64_t d = 0; d < size; ++d) product += q(b, h, i, d) * k(b, g, j, d);
+    for (int64_t d = 0; d < width; ++d) product += p(b, h, i, d) * key_table(h, r, d);
     const double score = scale * product + relative_bias(h, r) + bias(b, h, i, j);
     return o.soft_cap > 0 ? o.soft_cap * std::tanh(score / o.soft_cap) : score;
   };

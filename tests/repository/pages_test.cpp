@@ -324,7 +324,8 @@ TEST_CASE("positions.md: options", "[repository][docs]") {
       nn::music_relative({.max_length = 512, .bidirectional = true}),
       nn::music_relative({.max_length = 256, .block = 128}),  // music-local: two blocks
       nn::shaw_relative({.max_distance = 16, .values = true, .shared_by_heads = false}),
-      nn::relative_sinusoid({.clamp = 0}),
+      nn::inkling_relative({.dim = 16, .extent = 1024}),
+    nn::relative_sinusoid({.clamp = 0}),
       nn::bert_relative({.max_length = 512, .keys_too = true}),
       nn::disentangled({.max_distance = 512, .buckets = 256}),  // v2, v3
       nn::t5_bias({.buckets = 32, .max_distance = 128, .shared = true}),

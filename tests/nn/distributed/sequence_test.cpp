@@ -180,6 +180,12 @@ TEST_CASE("Softmax attention over several processes equals that of one",
                                  : sequence_parallel_attention(x[0] + w[0], x[1], x[2], o, group);
       },
       3, {{heads, 1, width}, {heads, 1, width}, {heads, length, width}});
+  // Inkling: a few features of the layer's input are multiplied by one table of all heads.
+  for (const int64_t rows : {length, length / 3})
+    check_softmax(4, {{1, rows, 2}}, [&](const Tensors& x, const Tensors& w) {
+      return AttentionOptions{.relative_query = x[3].slice(3, 0, 2),
+                              .relative_keys = {w[0], rows - 1}};
+    });
   // T5 and others: a bias per distance.
   check_softmax(3, {{heads, length}}, [](const Tensors&, const Tensors& w) {
     return AttentionOptions{.relative_bias = {w[0], length - 1, OutOfRange::error}};

@@ -213,6 +213,7 @@ TEST_CASE("registry: a name builds the model of one call of its factory") {
       {"music-local", nn::music_relative({.max_length = n, .block = n / 2})},
       {"shaw", nn::shaw_relative()},
       {"shaw-keys", nn::shaw_relative({.values = false})},
+      {"inkling", nn::inkling_relative({.extent = n})},
       {"xl", nn::relative_sinusoid()},
       {"t5", nn::t5_bias()},
       {"alibi", nn::alibi()},

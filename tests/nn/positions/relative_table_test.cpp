@@ -14,6 +14,7 @@
 
 using namespace stretto;
 using nn::BertRelative;
+using nn::InklingRelative;
 using nn::MusicRelative;
 using nn::ShawRelative;
 using testing::fixed_noise;
@@ -271,6 +272,86 @@ TEST_CASE("BertRelative agrees with loops, for queries and for keys") {
           CHECK(worst_error(output(inputs), reference::attention(inputs.q, inputs.k, inputs.v, o)) <
                 1e-13);
         }
+  }
+}
+
+TEST_CASE("InklingRelative: shapes, initial values and errors") {
+  manual_seed(4);
+  Parent parent;
+  const InklingRelative past(parent, {.n_heads = 4, .d_key = 8, .d_value = 8, .d_model = 24}, {});
+  CHECK(past.table.shape() == Shape{1, 1024, 16});
+  CHECK(past.r.weight.shape() == Shape{64, 24});
+  CHECK(past.label() == "InklingRelative(dim 16, extent 1024)");
+  const auto values = past.table.to_vector<double>();
+  double squares = 0;
+  for (const double x : values) squares += x * x;
+  CHECK(squares / double(values.size()) == Approx(4e-4).epsilon(0.05));
+
+  Parent other, third;
+  const InklingRelative both(other, heads,
+                             {.dim = 3, .extent = 6, .bidirectional = true, .log_floor = 9});
+  CHECK(both.table.shape() == Shape{1, 11, 3});
+  CHECK(both.label() == "InklingRelative(dim 3, extent 6, bidirectional, log floor 9)");
+  CHECK_THROWS_WITH(InklingRelative(third, heads, {.dim = 0}),
+                    "[InklingRelative] dim 0, extent 1024; both must be at least 1");
+  CHECK_THROWS_WITH(InklingRelative(third, heads, {.extent = 0}),
+                    "[InklingRelative] dim 16, extent 0; both must be at least 1");
+  CHECK_THROWS_WITH(InklingRelative(third, heads, {.log_floor = -1}),
+                    "[InklingRelative] log_floor -1; must be 0 (none) or more");
+  nn::AttentionInputs inputs = make_call(2, 2);
+  CHECK_THROWS_WITH(past.apply(inputs),
+                    "[InklingRelative] cross-attention; accepted: self-attention, as position "
+                    "queries are projections of the layer's input");
+  inputs.x = zeros({2, 2, 24});
+  inputs.options.scale = 0;
+  CHECK_THROWS_WITH(past.apply(inputs), Containing("scale 0"));
+}
+
+TEST_CASE("InklingRelative: keys at a distance have their own term, before and after the query") {
+  // One head of one feature with p = 2 x, q = k = 0: the scores are twice the rows of the table.
+  Parent parent;
+  const InklingRelative position(parent, {.n_heads = 1, .d_key = 1, .d_value = 1, .d_model = 1},
+                                 {.dim = 1, .extent = 2, .bidirectional = true});
+  position.r.weight.detach().copy_(full({1, 1}, 2));
+  position.table.detach().copy_(tensor<float>({-1, 0.5, 3}, {1, 3, 1}));
+  nn::AttentionInputs inputs{zeros({1, 1, 4, 1}), zeros({1, 1, 4, 1}), zeros({1, 1, 4, 1}), {}};
+  inputs.x = ones({1, 4, 1});
+  position.apply(inputs);
+  const Tensor scores = attention_scores(inputs.q, inputs.k, inputs.options);
+  CHECK(scores.select(2, 1).to_vector<float>() == std::vector<float>{-2, 1, 6, 0});
+}
+
+TEST_CASE("InklingRelative: scores grow with the logarithm of the position from a floor on") {
+  for (const int64_t padded : {0, 3}) {
+    INFO("padding of " << padded);
+    manual_seed(3);
+    nn::MultiHeadAttention layer(
+        {.d_model = 8,
+         .n_heads = 2,
+         .position = nn::inkling_relative({.dim = 3, .extent = 5, .log_floor = 4})});
+    layer.to(f64);
+    const Tensor x = fixed_noise({1, 12, 8}, 7);
+    const Tensor scores = layer.scores(x, {.causal = true});
+    nn::MultiHeadAttention plain(
+        {.d_model = 8, .n_heads = 2, .position = nn::inkling_relative({.dim = 3, .extent = 5})});
+    plain.to(f64);
+    copy_state(layer, plain);
+    const Tensor without = plain.scores(x, {.causal = true});
+    for (int64_t i = 0; i < 12; ++i) {
+      const double factor = 1 + 0.1 * std::log(std::max(double(i + 1) / 4, 1.0));
+      const Tensor row = without.slice(2, i, i + 1).slice(3, 0, i + 1);
+      CHECK(worst_error(scores.slice(2, i, i + 1).slice(3, 0, i + 1), row * factor) < 1e-13);
+    }
+    // With a cache, and behind padding, a position has the factor of the whole sequence.
+    const Tensor want = layer(x, {.causal = true});
+    nn::KeyValueCache cache = layer.make_cache();
+    nn::ForwardContext forward;
+    if (padded > 0) forward.left_padding = {padded};
+    const Tensor all = cat({zeros({1, padded, 8}, {.dtype = f64}), x}, 1);
+    Tensors parts;
+    for (int64_t i = 0; i < all.size(1); i += 5)
+      parts.push_back(layer(all.slice(1, i, i + 5), {.causal = true}, &cache, forward));
+    CHECK(worst_error(cat(parts, 1).slice(1, padded), want) < 1e-12);
   }
 }
 

@@ -170,6 +170,28 @@ TEST_CASE("attention identities: the biases u and v of Transformer-XL are option
   }
 }
 
+TEST_CASE("attention identities: narrow position queries equal wider ones that end in zeros") {
+  for (const Way& way : ways())
+    for (const int64_t narrow : {8, 16}) {
+      INFO(name(way) << ", width " << narrow);
+      const AttentionSetup s{.queries = 70,
+                             .keys = 90,
+                             .d = 24,
+                             .causal = true,
+                             .table = 40,
+                             .relative_query = true,
+                             .d_query = narrow};
+      AttentionCase in = make_inputs(s, way.dtype);
+      const Tensor got = in(way.implementation);
+      for (Tensor* x : {&in.options.relative_query, &in.options.relative_keys.rows}) {
+        Shape rest = x->shape();
+        rest.back() = s.d - narrow;
+        *x = cat({*x, zeros(rest, options_of(*x))}, -1);
+      }
+      CHECK(worst_error(got, in(way.implementation)) < allowed_difference(way, 1e-14, s));
+    }
+}
+
 TEST_CASE("attention identities: a bias per relative position equals a dense bias") {
   const int64_t m = 7, n = 11, h = 2;
   for (const Way& way : ways()) {
@@ -361,7 +383,11 @@ TEST_CASE("attention: errors") {
   CHECK(error({.dropout = -0.1}) == "[attention] dropout -0.1; accepted: 0 to 1");
   CHECK(error({.dropout = NAN}) == "[attention] dropout nan; accepted: 0 to 1");
   CHECK(error({.relative_query = k}) ==
-        "[attention] relative_query f32 [2, 2, 5, 8] for q f32 [2, 4, 3, 8]; shapes must agree");
+        "[attention] relative_query f32 [2, 2, 5, 8] for q f32 [2, 4, 3, 8]; must be [2, 4, 3, P]");
+  CHECK(error({.relative_query = zeros({2, 4, 2})}) ==
+        "[attention] relative_query f32 [2, 4, 2] for q f32 [2, 4, 3, 8]; must be [2, 4, 3, P]");
+  CHECK(error({.relative_query = zeros({2, 4, 3, 2}), .relative_keys = {zeros({4, 5, 8}), 0}}) ==
+        "[attention] key table f32 [4, 5, 8]; must be [4 or 1, R, 2]");
   CHECK(error({.relative_keys = {zeros({2, 5, 8}), 0}}) ==
         "[attention] key table f32 [2, 5, 8]; must be [4 or 1, R, 8]");
   CHECK(error({.relative_keys = {zeros({4, 5, 6}), 0}}) ==
@@ -428,6 +454,12 @@ TEST_CASE("attention: head dimension 0 gives scores of 0") {
       if (table) o.relative_keys = {.rows = zeros({1, 9, 0}), .zero_row = 4};
       const Tensor y = attention(q, k, v, o);
       CHECK(worst_error(y, mean(v, {2}, true).expand(y.shape())) < 1e-6);
+      if (!table) continue;
+      // The same of position queries alone: their term is 0.
+      const Tensor x = fixed_noise({1, 2, 5, 4}, 3, f32), p = x.slice(2, 2);
+      const Tensor plain = attention(p, x, v, {.implementation = implementation});
+      o.relative_query = q;
+      CHECK(worst_error(attention(p, x, v, o), plain) < 1e-6);
     }
   for (const double w : attention_weights(q, k).to_vector<double>()) CHECK(w == Approx(0.2));
 }

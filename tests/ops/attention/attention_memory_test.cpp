@@ -112,6 +112,13 @@ TEST_CASE("attention memory: fused is linear in the length, composed is quadrati
   const int64_t once = peak(setup(2048), Implementation::fused);
   CHECK(double(peak(setup(4096), Implementation::fused)) / double(once) < 2.1);
   CHECK(peak(setup(2048), Implementation::automatic) == once);
+  // Narrow position queries and their gradients, 4 of 16 features, instead of a table as wide as q.
+  AttentionSetup narrow = setup(2048, false);
+  narrow.relative_query = true, narrow.d_query = 4, narrow.table = 1024;
+  AttentionSetup wide = narrow;
+  wide.d_query = d;
+  CHECK(peak(narrow, Implementation::fused) <
+        peak(wide, Implementation::fused) - 4 * (d - 4) * h * (narrow.queries + narrow.table));
   set_num_threads(threads);
 }
 

@@ -13,7 +13,7 @@ std::string describe(const AttentionSetup& s) {
              ", D ", s.d, ", Dv ", s.d_value, s.causal ? ", causal" : "", ", window ", s.window,
              ", block ", s.block, ", padded ", s.padded, ", table ", s.table, " ", out_of_range,
              s.bidirectional ? " bidirectional" : "", s.shared ? " shared" : "",
-             s.relative_query ? ", position query" : "", s.relative_bias ? ", lag bias" : "",
+             s.relative_query ? str(", position query ", s.d_query) : "", s.relative_bias ? ", lag bias" : "",
              s.values ? ", value table" : "", ", bias ", s.bias, ", scale ", s.scale, ", dropout ",
              s.dropout, ", window_after ", s.window_after, ", segments ", s.segments,
              s.prefix ? ", prefix" : "", ", global ", s.global, ", hidden ", s.hidden,
@@ -86,8 +86,10 @@ AttentionCase make_inputs(const AttentionSetup& s, DType dtype, uint64_t stream)
   AttentionOptions& o = in.options;
   o.mask = {.causal = s.causal, .window = s.window, .block = s.block};
   if (s.scale > 0) o.scale = s.scale;
-  if (s.relative_query && s.table > 0) o.relative_query = leaf(in.q.shape());
-  if (s.table > 0) o.relative_keys = table(s.table, s.d);
+  const int64_t d_query = s.relative_query && s.d_query > 0 ? s.d_query : s.d;
+  if (s.relative_query && s.table > 0)
+    o.relative_query = leaf({s.batch, s.heads, s.queries, d_query});
+  if (s.table > 0) o.relative_keys = table(s.table, d_query);
   if (s.values) o.relative_values = table(s.table > 0 ? s.table : 7, d_value);
   if (s.relative_bias) o.relative_bias = table(s.table > 0 ? s.table : 7, 0);
   if (!s.bias.empty()) {
@@ -161,6 +163,7 @@ AttentionSetup random_setup(uint64_t number) {
   constexpr const char* biases[] = {"", "HN", "BHMN", "HMN", "MN", "BM", "-"};
   s.bias = biases[pick({0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6})];
   s.scale = pick({0, 0, 1});
+  s.d_query = pick({0, 0, 1, 8, 16, 50});
   return s;
 }
 
@@ -188,13 +191,13 @@ AttentionSetup random_masked_setup(uint64_t number) {
 
 AttentionSetup for_kernels(AttentionSetup s) {
   if (!default_device().is_cuda()) return s;
-  for (int64_t* x : {&s.d, &s.d_value}) *x = (*x + 7) / 8 * 8;
+  for (int64_t* x : {&s.d, &s.d_value, &s.d_query}) *x = (*x + 7) / 8 * 8;
   return s;
 }
 
 double attention_rounding(const AttentionSetup& s, DType dtype) {
-  const double unit = dtype == f64 ? 0x1p-53 : 0x1p-24, d = double(s.d);
-  const double scale = s.scale > 0 ? s.scale : 1 / std::sqrt(d);
+  const double unit = dtype == f64 ? 0x1p-53 : 0x1p-24, d = double(std::max(s.d, s.d_query));
+  const double scale = s.scale > 0 ? s.scale : 1 / std::sqrt(double(s.d));
   const double size = 2 * d * scale + 2;                      // bound on the size of a score
   const double score = (2 * d * (d + 2) * scale + 4 * size);  // bound on its error, in units
   const double sums = unit * 2 * (2 * score + double(std::max(s.keys, s.queries)) + 16);

@@ -21,6 +21,7 @@ struct AttentionSetup {
   bool shared = false;         // all heads share the tables
   OutOfRange out_of_range = OutOfRange::zero;
   bool relative_query = false;
+  int64_t d_query = 0;         // P, the width of the position queries; 0: d
   bool relative_bias = false;  // a bias for the same distances, or for 7 without a table
   bool values = false;         // a value table
   std::string bias = {};       // the axes of a dense bias, of "BHMN"; "-" for a scalar
@@ -57,7 +58,7 @@ AttentionSetup random_masked_setup(uint64_t number);
 AttentionSetup for_kernels(AttentionSetup s);
 
 /// Returns the largest rounding error of an output value, relative to values of size 1: scores are
-/// two sums of D products below √D in size, exp turns their absolute error into a relative one, and
+/// sums of D and of P products below √D in size, exp turns their absolute error into a relative one, and
 /// the last sum has N terms. In bf16, sums are f32; weights and the result are rounded to 8 bits,
 /// by half of 2⁻⁸ each, and with a value table a weight multiplies two values.
 double attention_rounding(const AttentionSetup& s, DType dtype);

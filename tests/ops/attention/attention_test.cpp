@@ -116,6 +116,13 @@ TEST_CASE("attention: the schemes of the papers agree with the reference") {
        .causal = true,
        .table = 2 * length,
        .relative_query = true},  // Transformer-XL
+      {.queries = length,
+       .d = 9,
+       .causal = true,
+       .table = 17,
+       .shared = true,
+       .relative_query = true,
+       .d_query = 4},  // Inkling
       {.queries = length, .d = 4, .bidirectional = true, .relative_bias = true, .scale = 1},  // T5
       {.queries = length, .d = 4, .causal = true, .relative_bias = true, .bias = "HN"},
       music};
