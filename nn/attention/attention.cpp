@@ -9,6 +9,8 @@
 #include "nn/attention/left_padding.h"
 #include "nn/distributed/sequence.h"
 #include "nn/dropout.h"
+#include "ops/elementwise.h"
+#include "ops/view.h"
 
 namespace stretto::nn {
 namespace {
@@ -128,6 +130,10 @@ void MultiHeadAttention::make() {
   if (options.qk_norm) {
     q_norm.emplace(*this, "q_norm", *options.qk_norm);
     k_norm.emplace(*this, "k_norm", *options.qk_norm);
+  }
+  if (options.gate != AttentionGate::none) {
+    const int64_t d = options.gate == AttentionGate::per_head ? 1 : options.d_value;
+    gate.emplace(*this, "gate", projection(options.n_heads * d, {}));
   }
   HeadShape encoded = shape();
   if (options.position) {
@@ -383,7 +389,19 @@ Tensor MultiHeadAttention::attend_heads(AttentionInputs inputs, bool encoded, in
         ", because a query attends to two blocks; accepted: at least ", 2 * block - 1,
         " positions, or no limit");
   align_to_block(inputs);
-  return join_heads((*kernel_)(inputs));
+  const Tensor y = (*kernel_)(inputs);
+  return gate ? gated(y, inputs) : join_heads(y);
+}
+
+// Multiplies the heads' output [B, H, M, Dv] by the gate → [B, M, H·Dv].
+Tensor MultiHeadAttention::gated(const Tensor& y, const AttentionInputs& inputs) const {
+  const Tensor& x = inputs.x;
+  check(
+      x.defined(), op,
+      "an output gate in cross-attention; accepted: self-attention, whose input the gate projects");
+  const Tensor factors = sigmoid((*gate)(x.slice(1, x.size(1) - y.size(2))));
+  const int64_t d = factors.size(2) / y.size(1);
+  return (y.transpose(1, 2) * factors.reshape({y.size(0), y.size(2), y.size(1), d})).flatten(2);
 }
 
 Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,

@@ -78,6 +78,14 @@ class SoftmaxKernel : public AttentionKernel {
 /// Returns a factory of SoftmaxKernel.
 MakeKernel softmax_kernel(Implementation implementation = Implementation::automatic);
 
+/// A gate of attention's output: it is multiplied by the sigmoid of a projection of the layer's input
+/// before the output projection (Qiu et al. 2025, "Gated Attention"; Qwen3-Next).
+enum class AttentionGate {
+  none,
+  per_head,     ///< One factor per head.
+  per_element,  ///< One factor per element, H·Dv.
+};
+
 /// Options of MultiHeadAttention.
 struct MultiHeadAttentionOptions {
   int64_t d_model = 0;     ///< Dimension of inputs and outputs, at least 1.
@@ -98,6 +106,7 @@ struct MultiHeadAttentionOptions {
   int64_t window = 0;
   double soft_cap = 0;                   ///< > 0: AttentionOptions::soft_cap (Gemma 2).
   bool sinks = false;                    ///< A learned sink per head (gpt-oss), initially 0.
+  AttentionGate gate = AttentionGate::none;    ///< Gate of the output; self-attention only.
   double dropout = 0;                    ///< Dropout of the attention weights, in training.
   std::optional<double> scale = {};      ///< Scale of the scores; by default 1/√d_key (T5: 1).
   MakePositionalEncoding position = {};  ///< Positional encoding; by default none.
@@ -171,6 +180,7 @@ class MultiHeadAttention : public Module {
   const Tensor sinks = options.sinks ? parameter("sinks", zeros({options.n_heads})) : Tensor();
   std::optional<Norm> q_norm;  ///< Norm of the queries, with Options::qk_norm.
   std::optional<Norm> k_norm;  ///< Norm of the keys, with Options::qk_norm.
+  std::optional<Linear> gate;  ///< Projection of the gate, d_model → H or H·Dv, with Options::gate.
 
  private:
   static Options completed(Options options);
@@ -191,6 +201,7 @@ class MultiHeadAttention : public Module {
   void apply_position(AttentionInputs& inputs) const;
   bool encodes_one_by_one(const AttentionInputs& inputs) const;
   Tensor attend_heads(AttentionInputs inputs, bool encoded, int64_t limit) const;
+  Tensor gated(const Tensor& y, const AttentionInputs& inputs) const;
   void append_to_cache(AttentionInputs& inputs, KeyValueCache& cache) const;
 
   std::unique_ptr<PositionalEncoding> position_;

@@ -44,7 +44,8 @@ AttentionInputs sequence_of(const AttentionInputs& inputs, int64_t b) {
   one.k = inputs.k.slice(0, b, b + 1).slice(2, key);
   one.v = inputs.v.slice(0, b, b + 1).slice(2, key);
   one.options.mask = mask_of(inputs, b, query, key);
-  if (inputs.x.defined()) one.x = inputs.x.slice(0, b, b + 1).slice(1, key);
+  if (const Tensor& x = inputs.x; x.defined())  // the last positions: with a cache, the new ones
+    one.x = x.slice(0, b, b + 1).slice(1, std::max<int64_t>(key - (n - x.size(1)), 0));
   one.first_position =
       std::max<int64_t>(inputs.first_position - inputs.forward.left_padding[size_t(b)], 0);
   one.forward.left_padding.clear();

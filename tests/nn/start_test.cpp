@@ -102,6 +102,9 @@ std::vector<MakeModule> modules() {
       [] { return std::make_unique<Softmax>(); },
       child<nn::MultiHeadAttention>(
           {.d_model = 8, .n_heads = 4, .n_kv_heads = 2, .qk_norm = nn::Norm::Options{}}),
+      child<nn::MultiHeadAttention>({.d_model = 8, .gate = nn::AttentionGate::per_element}),
+      child<nn::MultiHeadAttention>(
+          {.d_model = 8, .position = nn::inkling_relative({.extent = 5})}),
       child<nn::LanguageModel>(
           {.vocabulary = 9, .n_layers = 2, .layer = layer, .input = learned, .output_bias = true}),
       child<nn::LanguageModel>({.vocabulary = 9,

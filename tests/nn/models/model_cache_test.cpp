@@ -105,6 +105,7 @@ struct RandomModel {
       layer.attention.d_value = 2 + d.below(2);
       layer.norm = d.below(2) == 0 ? nn::NormPlace::pre : nn::NormPlace::post;
       if (d.below(3) == 0) layer.attention.qk_norm = nn::NormOptions{};
+      layer.attention.gate = nn::AttentionGate(d.below(3));
       settings = settings_of(position, 2 + d.below(5));
       settings.out_of_range = d.below(2) == 0 ? OutOfRange::zero : OutOfRange::clip;
     } while (!nn::refusal(position, kernel, settings, layer).empty());

@@ -5,6 +5,7 @@
 #include "nn/attention/attention.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
+#include "ops/indexing.h"
 #include "ops/reduce.h"
 #include "tests/reference/disentangled.h"
 #include "tests/support/catch.h"
