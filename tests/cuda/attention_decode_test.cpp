@@ -70,6 +70,13 @@ TEST_CASE("attention of few queries: all head dimensions agree with the formula"
       s.relative_query = d == 64 || d == 96;
       compare(s);
     }
+  for (const auto& [d, width] :
+       std::vector<std::pair<int64_t, int64_t>>{{128, 16}, {64, 24}, {40, 8}, {24, 64}, {32, 96}}) {
+    AttentionSetup s{.batch = 1, .heads = 2, .queries = 3, .keys = 600, .d = d, .causal = true};
+    s.table = 200, s.shared = true, s.relative_query = true, s.d_query = width;
+    compare(s, bf16);
+    if (d <= 64 && width <= 64) compare(s, f32);
+  }
   for (const auto& [d, dv] :
        std::vector<std::pair<int64_t, int64_t>>{{64, 16}, {16, 64}, {72, 8}, {24, 104}})
     compare({.batch = 1, .queries = 3, .keys = 530, .d = d, .d_value = dv, .causal = true});

@@ -66,6 +66,52 @@ TEST_CASE("attention kernels: relative keys of all head dimensions agree with th
     }
 }
 
+TEST_CASE("attention kernels: position queries of another width agree with the CPU", "[cuda]") {
+  NEEDS_GPU();
+  std::vector<AttentionSetup> all;
+  for (const auto& [d, width] : std::vector<std::pair<int64_t, int64_t>>{
+           {32, 8}, {64, 16}, {64, 40}, {128, 16}, {128, 72}, {24, 64}}) {
+    AttentionSetup s = of_size(d, 150, 170);
+    s.relative_query = true;
+    s.d_query = width;
+    s.causal = true;
+    s.table = 140;
+    all.push_back(s);
+    s.relative_bias = true, s.dropout = 0.25, s.shared = true, s.key_heads = 1;
+    all.push_back(s);
+    s.values = true, s.dropout = 0, s.padded = 9;
+    all.push_back(s);
+    s.values = false, s.segments = 20, s.soft_cap = 2;
+    all.push_back(s);
+    s.segments = 0, s.causal = false, s.bidirectional = true, s.table = 30;
+    s.out_of_range = OutOfRange::clip;
+    all.push_back(s);
+  }
+  for (const AttentionSetup& s : all) compare(s, bf16);
+  for (const AttentionSetup& s : all)
+    if (s.d == 64) compare(s, f32);
+}
+
+TEST_CASE("attention kernels: narrow position queries take less work than wide ones", "[cuda]") {
+  NEEDS_GPU();
+  if (!has_counters()) STRETTO_SKIP("needs the counters of the PTX interpreter");
+  const auto instructions = [](int64_t table, int64_t width) {
+    AttentionSetup s = of_size(128, 256);
+    s.causal = true, s.table = table, s.shared = true;
+    s.relative_query = width > 0, s.d_query = width;
+    const AttentionCase in = moved(make_inputs(s, bf16), gpu, bf16);
+    double sum = 0;
+    for (const KernelCounts& c :
+         counts_of([&] { output_and_gradients(in, Implementation::fused); }))
+      if (c.kernel.find("attention_") != std::string::npos) sum += c["matrix"];
+    return sum;
+  };
+  // 7 products of q, k, v and g; 4 with the table, in steps of 16 columns.
+  const double plain = instructions(0, 0);
+  CHECK(instructions(256, 16) / plain < 1 + 4.0 / 7 / 8 * 2);
+  CHECK(instructions(256, 128) / plain > 1.5);
+}
+
 TEST_CASE("attention kernels: a relative bias without relative keys agrees with the CPU",
           "[cuda]") {
   NEEDS_GPU();
