@@ -20,8 +20,8 @@ int64_t size_or(JsonReader& c, const char* name, int64_t absent, std::optional<i
 
 // Reads a soft cap; null is none.
 double soft_cap(JsonReader& c, const char* name, double absent) {
-  if (c.is_present(name) && !c.has(name)) return 0;
-  const double cap = c.number(name, absent);
+  if (!c.has(name)) return c.is_present(name) ? 0 : absent;
+  const double cap = c.number(name);
   if (cap <= 0) c.refuse(str('"', name, "\" is ", cap, "; must be positive, or null for none"));
   return cap;
 }
@@ -55,6 +55,7 @@ struct LlamaDefaults {
   int64_t max_length = 2048;
   int64_t n_kv_heads = 0, d_head = 0;  // 0: n_heads, d_model / n_heads
   bool tied = false;
+  bool one_rope = true;  // for all layers
   const char* activation_field = "hidden_act";
   const char* activation = "silu";
 };
@@ -90,8 +91,9 @@ LanguageModelConfig llama_like(JsonReader& c, const LlamaDefaults& defaults) {
       .bias = c.flag("mlp_bias", false),
       .gated = true};
   m.max_length = c.integer("max_position_embeddings", c.integer("max_sequence_length", 0));
-  a.position = rotary(
-      rotary_options(c, a.d_key, {.theta = defaults.theta, .max_length = defaults.max_length}));
+  if (defaults.one_rope)
+    a.position = rotary(
+        rotary_options(c, a.d_key, {.theta = defaults.theta, .max_length = defaults.max_length}));
   m.names = llama_names(o);
   c.ignore({"pretraining_tp", "is_llama_config", "transformers.js_config"});
   c.require("rope_interleaved", false);
@@ -163,26 +165,47 @@ LanguageModelConfig smollm3_config(JsonReader& c) {
 }
 
 // Gemma 2: sandwich norms, soft caps, and a window in every other layer, from the first one on.
-LanguageModelConfig gemma2_config(JsonReader& c) {
-  LanguageModelConfig m = llama_like(c, {.max_length = 8192,
-                                         .n_kv_heads = 4,
-                                         .d_head = 256,
-                                         .tied = true,
-                                         .activation_field = "hidden_activation",
-                                         .activation = "gelu_pytorch_tanh"});
+// Gemma 3: norms of q and k in place of soft caps, a window in all layers except every sixth, and
+// RoPE with another base in these layers.
+LanguageModelConfig gemma_config(JsonReader& c, bool is_gemma3) {
+  const LlamaDefaults defaults{.theta = is_gemma3 ? 1e6 : 1e4,
+                               .max_length = is_gemma3 ? 131072 : 8192,
+                               .n_kv_heads = 4,
+                               .d_head = 256,
+                               .tied = true,
+                               .one_rope = !is_gemma3,
+                               .activation_field = "hidden_activation",
+                               .activation = "gelu_pytorch_tanh"};
+  LanguageModelConfig m = llama_like(c, defaults);
   LanguageModel::Options& o = m.options;
   o.input.scale = true;
   o.layer.norm = NormPlace::sandwich;
   const double scalar = c.number("query_pre_attn_scalar", 256);
   if (scalar <= 0) c.refuse(str("\"query_pre_attn_scalar\" is ", scalar, "; must be positive"));
   o.layer.attention.scale = 1 / std::sqrt(scalar);
-  o.layer.attention.soft_cap = soft_cap(c, "attn_logit_softcapping", 50);
-  o.soft_cap = soft_cap(c, "final_logit_softcapping", 30);
+  o.layer.attention.soft_cap = soft_cap(c, "attn_logit_softcapping", is_gemma3 ? 0 : 50);
+  o.soft_cap = soft_cap(c, "final_logit_softcapping", is_gemma3 ? 0 : 30);
   c.require("use_bidirectional_attention", false);
   c.ignore({"hidden_act", "cache_implementation"});  // the program reads hidden_activation
   const int64_t window = c.integer("sliding_window", c.is_present("sliding_window") ? 0 : 4096);
-  set_windows(o, windows(c, o.n_layers, window, [](int64_t i) { return i % 2 == 0; }));
-  m.names = gemma2_names(o);
+  const int64_t pattern = is_gemma3 ? c.size("sliding_window_pattern", 6) : 2;
+  const std::vector<int64_t> all =
+      windows(c, o.n_layers, window, [=](int64_t i) { return (i + 1) % pattern != 0; });
+  set_windows(o, all);
+  m.names = gemma_names(o);
+  if (!is_gemma3) return m;
+  MultiHeadAttention::Options& a = o.layer.attention;
+  a.qk_norm = Norm::Options{.eps = o.layer.norm_eps, .kind = NormKind::rms};
+  c.ignore({"_sliding_window_pattern"});  // transformers repeats the pattern of layer_types
+  RopeFields fields{.theta = defaults.theta, .max_length = defaults.max_length};
+  a.position = rotary(rotary_options_of("full_attention", c, a.d_key, fields));
+  fields.theta = 1e4;
+  fields.theta_field = "rope_local_base_freq";
+  const auto local = rotary(rotary_options_of("sliding_attention", c, a.d_key, fields));
+  o.vary_layer = [all, local](int64_t i, LayerOptions& layer) {
+    layer.attention.window = all[size_t(i)];
+    if (all[size_t(i)] > 0) layer.attention.position = local;
+  };
   return m;
 }
 
@@ -305,7 +328,8 @@ const std::vector<std::pair<std::string, Make>>& makers() {
       {"qwen2", [](JsonReader& c) { return qwen_config(c, false); }},
       {"qwen3", [](JsonReader& c) { return qwen_config(c, true); }},
       {"smollm3", smollm3_config},
-      {"gemma2", gemma2_config},
+      {"gemma2", [](JsonReader& c) { return gemma_config(c, false); }},
+      {"gemma3_text", [](JsonReader& c) { return gemma_config(c, true); }},
       {"gpt2", gpt2_config},
       {"gpt_neox", gpt_neox_config},
       {"gptj", gptj_config},

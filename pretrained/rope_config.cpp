@@ -1,5 +1,7 @@
 #include "pretrained/rope_config.h"
 
+#include <cstring>
+
 #include "core/one_line.h"
 
 namespace stretto::nn::pretrained {
@@ -28,20 +30,9 @@ int64_t rotated_features(JsonReader& c, int64_t d, double share, bool may_be_par
   return dims;
 }
 
-}  // namespace
-
-RotaryOptions rotary_options(JsonReader& c, int64_t d, const RopeFields& f) {
-  double theta = c.number(f.theta_field, f.theta);
-  double share = c.number(f.share_field ? f.share_field : "partial_rotary_factor", f.share);
-  if (f.share_field) {  // transformers 4 repeats both fields under these names
-    if (c.number("rope_theta", theta) != theta || c.number("partial_rotary_factor", share) != share)
-      c.refuse(str("\"rope_theta\" and \"partial_rotary_factor\" differ from \"", f.theta_field,
-                   "\" and \"", f.share_field, "\"; they must be equal"));
-  }
-  std::optional<JsonReader> given = rope_object(c);
-  if (!given)
-    return {.dims = rotated_features(c, d, share, f.share_field != nullptr), .base = theta};
-  JsonReader& r = *given;
+// Reads the object `r` with the parameters of RoPE. theta and share: values of absent fields.
+RotaryOptions read_rope(JsonReader& c, JsonReader& r, int64_t d, const RopeFields& f, double theta,
+                        double share) {
   theta = r.number("rope_theta", theta);
   share = r.number("partial_rotary_factor", share);
   RotaryOptions o{.dims = rotated_features(c, d, share, f.share_field != nullptr), .base = theta};
@@ -83,6 +74,41 @@ RotaryOptions rotary_options(JsonReader& c, int64_t d, const RopeFields& f) {
   }
   r.finish();
   return o;
+}
+
+}  // namespace
+
+RotaryOptions rotary_options(JsonReader& c, int64_t d, const RopeFields& f) {
+  double theta = c.number(f.theta_field, f.theta);
+  double share = c.number(f.share_field ? f.share_field : "partial_rotary_factor", f.share);
+  if (f.share_field) {  // transformers 4 repeats both fields under these names
+    if (c.number("rope_theta", theta) != theta || c.number("partial_rotary_factor", share) != share)
+      c.refuse(str("\"rope_theta\" and \"partial_rotary_factor\" differ from \"", f.theta_field,
+                   "\" and \"", f.share_field, "\"; they must be equal"));
+  }
+  std::optional<JsonReader> given = rope_object(c);
+  if (!given)
+    return {.dims = rotated_features(c, d, share, f.share_field != nullptr), .base = theta};
+  return read_rope(c, *given, d, f, theta, share);
+}
+
+RotaryOptions rotary_options_of(const char* layer_type, JsonReader& c, int64_t d,
+                                const RopeFields& f) {
+  const double theta = c.number(f.theta_field, f.theta);
+  std::optional<JsonReader> given;
+  if (std::optional<JsonReader> all = c.object("rope_parameters")) {
+    given = all->object(layer_type);
+    all->ignore({"full_attention", "sliding_attention"});
+    all->finish();
+  }
+  if (std::strcmp(layer_type, "full_attention") == 0) {
+    std::optional<JsonReader> scaling = c.object("rope_scaling");
+    if (scaling && given)
+      c.refuse("\"rope_parameters\" and \"rope_scaling\" are both set; use the former");
+    if (scaling) given = std::move(scaling);
+  }
+  if (given) return read_rope(c, *given, d, f, theta, 1);
+  return {.dims = rotated_features(c, d, 1, false), .base = theta};
 }
 
 }  // namespace stretto::nn::pretrained

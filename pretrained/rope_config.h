@@ -22,4 +22,9 @@ struct RopeFields {
 /// refused.
 RotaryOptions rotary_options(JsonReader& config, int64_t d, const RopeFields& fields);
 
+/// The same for the layers of a type, "full_attention" or "sliding_attention", of a model that has
+/// parameters of RoPE for each. transformers 4 has "rope_scaling" for full attention only.
+RotaryOptions rotary_options_of(const char* layer_type, JsonReader& config, int64_t d,
+                                const RopeFields& fields);
+
 }  // namespace stretto::nn::pretrained

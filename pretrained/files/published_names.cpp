@@ -146,7 +146,7 @@ NameMap llama_names(const LanguageModel::Options& options) {
   return map.rename("[model.]norm.weight", "norm.weight").drop("*rotary_emb.inv_freq");
 }
 
-NameMap gemma2_names(const LanguageModel::Options& options) {
+NameMap gemma_names(const LanguageModel::Options& options) {
   // In f32, since 1 + w has more bits than bf16 holds. A model of a wider dtype keeps the sum.
   const auto add = [](double x) {
     return [x](const Tensor& w) { return w.to(w.dtype() == f64 ? f64 : f32) + x; };
@@ -156,7 +156,9 @@ NameMap gemma2_names(const LanguageModel::Options& options) {
   for (const auto& [in_file, in_model] : Names{{"input_layernorm", "norm1"},
                                                {"post_attention_layernorm", "norm1_out"},
                                                {"pre_feedforward_layernorm", "norm2"},
-                                               {"post_feedforward_layernorm", "norm2_out"}})
+                                               {"post_feedforward_layernorm", "norm2_out"},
+                                               {"self_attn.q_norm", "self_attention.q_norm"},
+                                               {"self_attn.k_norm", "self_attention.k_norm"}})
     norms.convert(str("[model.]layers.{}.", in_file, ".weight"),
                   str(model_layer, in_model, ".weight"), plus_1);
   norms.convert("[model.]norm.weight", "norm.weight", plus_1);

@@ -40,7 +40,7 @@ NameMap t5_names(const SequenceToSequence::Options& options);
 /// weights and the number of heads.
 NameMap llama_names(const LanguageModel::Options& options);
 /// Returns the names of Gemma 2. Its files have the weights of norms minus 1.
-NameMap gemma2_names(const LanguageModel::Options& options);
+NameMap gemma_names(const LanguageModel::Options& options);
 /// Returns the names of GPT-2. Matrices are [in, out], with q, k and v in one. Drops mask buffers.
 NameMap gpt2_names(const LanguageModel::Options& options);
 /// Returns the names of GPT-NeoX, whose matrix of q, k and v has rows in the order [H, 3, D].

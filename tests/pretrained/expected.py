@@ -56,6 +56,11 @@ MODELS = {
                                                               use_sliding_window=True, sliding_window=4)),
     "gemma2": (t.Gemma2ForCausalLM, t.Gemma2Config(**LLAMA, head_dim=12, sliding_window=5, query_pre_attn_scalar=20,
                                                    attn_logit_softcapping=3.0, final_logit_softcapping=2.0)),
+    "gemma3": (t.Gemma3ForCausalLM, t.Gemma3TextConfig(**LLAMA | dict(num_hidden_layers=7), head_dim=12,
+                                                       sliding_window=5, query_pre_attn_scalar=20,
+                                                       rope_parameters={"full_attention": LINEAR, "sliding_attention": {
+                                                           "rope_type": "default", "rope_theta": 50.0}})),
+    "gemma3-defaults": (t.Gemma3ForCausalLM, t.Gemma3TextConfig(**LLAMA, head_dim=16, final_logit_softcapping=2.0)),
     "gpt2": (t.GPT2LMHeadModel, t.GPT2Config(vocab_size=VOCABULARY, n_embd=24, n_layer=2, n_head=3, n_positions=64)),
     "gpt_neox": (t.GPTNeoXForCausalLM, t.GPTNeoXConfig(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2,
                                                        num_attention_heads=4, intermediate_size=40,

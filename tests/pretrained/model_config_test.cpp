@@ -79,6 +79,18 @@ TEST_CASE("absent fields of config.json have the defaults of transformers", "[pr
   CHECK_THAT(error("gemma2", R"("final_logit_softcapping": 0)"),
              Containing("\"final_logit_softcapping\" is 0; must be positive, or null for none"));
 
+  CHECK(windows("gemma3_text", R"("sliding_window": 5, "sliding_window_pattern": 3)") ==
+        Integers{5, 5, 0});
+  CHECK(windows("gemma3_text", "") == Integers{4096, 4096, 4096});
+  const nn::LanguageModel::Options gemma3 = options_of("gemma3_text", llama_fields(""));
+  CHECK(gemma3.layer.attention.soft_cap == 0);
+  CHECK(gemma3.soft_cap == 0);
+  CHECK(gemma3.layer.attention.qk_norm);
+  CHECK_THAT(error("gemma3_text", R"("rope_parameters": {"rope_theta": 5})"),
+             Containing("\"rope_theta\""));
+  CHECK_THAT(error("gemma3_text", R"("rope_scaling": {"rope_type": "linear", "factor": 2},
+                                     "rope_parameters": {"full_attention": {"rope_theta": 5}})"),
+             Containing("\"rope_parameters\" and \"rope_scaling\" are both set"));
   CHECK_THAT(error("gemma2", R"("query_pre_attn_scalar": -1)"),
              Containing("\"query_pre_attn_scalar\" is -1; must be positive"));
 
