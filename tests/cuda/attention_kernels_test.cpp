@@ -70,7 +70,7 @@ TEST_CASE("attention kernels: position queries of another width agree with the C
   NEEDS_GPU();
   std::vector<AttentionSetup> all;
   for (const auto& [d, width] : std::vector<std::pair<int64_t, int64_t>>{
-           {32, 8}, {64, 16}, {64, 40}, {128, 16}, {128, 72}, {24, 64}}) {
+           {32, 8}, {64, 16}, {64, 40}, {64, 12}, {128, 16}, {128, 72}, {24, 64}}) {
     AttentionSetup s = of_size(d, 150, 170);
     s.relative_query = true;
     s.d_query = width;
