@@ -245,12 +245,12 @@ struct QueryWarp {
   }
 
   /// Computes Count tiles of the strips of slabs `from` …, for slab s from tile `place` + 2 s on:
-  /// the product of left(slab, x), columns 16 x … of the queries' rows, x < steps, with rows
+  /// the product of left(slab, x), columns 16 x … of the queries' rows, x < used, with rows
   /// `relative` … (relative positions) of the ring at `area`. If `with_bias`, adds their bias: in bf16 sums begin
   /// with it, in f32 it is added last, so that products are not truncated at its last bit.
   template <int Count, int Slabs, int Tiles, class Left>
   __device__ void add_to_strip(float (&w)[Slabs][Tiles][4], int place, int from, const Left& left,
-                               int area, int relative, int steps, bool with_bias) const {
+                               int area, int relative, int used, bool with_bias) const {
     const auto each_tile = [&](bool adds, const auto& f) {
 #pragma unroll
       for (int o = 0; o < Count; ++o) {
@@ -268,9 +268,10 @@ struct QueryWarp {
       d[0] = d[2] = b0;
       d[1] = d[3] = b1;
     });
+    constexpr bool loop = L::use.p_unrolled == 1;
 #pragma unroll(L::use.p_unrolled)
-    for (int x = 0; x < L::head / 16; ++x) {
-      if (x >= steps) break;
+    for (int x = 0; x < (loop ? used : L::head / 16); ++x) {
+      if (!loop && x >= used) continue;  // a break would prevent unrolling
       Operand l[Slabs];
 #pragma unroll
       for (int sl = 0; sl < Slabs; ++sl)

@@ -114,8 +114,8 @@ struct TransposedWarp {
         each_tile(o, [&](float(&d)[4], int e, int) { d[e] = d[e + 1] = x; });
       }
 #pragma unroll unrolled
-      for (int x = 0; x < steps; ++x) {
-        if (x >= used) break;
+      for (int x = 0; x < (unrolled == 1 ? used : steps); ++x) {
+        if (unrolled > 1 && x >= used) continue;
         Operand f[group / 2];
 #pragma unroll
         for (int y = 0; y < group / 2; ++y)

@@ -293,9 +293,10 @@ __device__ inline void multiply_transposed(float (&d)[Slabs][Tiles][4], const Le
                                            const Wanted& wanted = {}, int steps = A::columns / 16) {
   constexpr int all = A::columns / 16, end = Of.end < all ? Of.end : all,
                 unrolled = Of.unrolled < all ? Of.unrolled : all;
+  constexpr bool loop = unrolled == 1;
 #pragma unroll unrolled
-  for (int x = Of.begin; x < end; ++x) {
-    if (x >= steps) break;
+  for (int x = Of.begin; x < (loop && steps < end ? steps : end); ++x) {
+    if (!loop && x >= steps) continue;
     Fragment<A::parts> l[Slabs];
 #pragma unroll
     for (int sl = 0; sl < Slabs; ++sl) l[sl] = left(sl, x);
@@ -321,7 +322,7 @@ __device__ inline void multiply(float (&d)[Slabs][A::columns / 8][4],
                                 const Wanted& wanted = {}, int steps = A::columns / 16) {
 #pragma unroll
   for (int n = 0; n < A::columns / 16; ++n) {
-    if (n >= steps) break;
+    if (n >= steps) continue;  // a break would prevent unrolling
     Fragment<A::parts> f;
     load_trans(f, right.address ^ (n << 5), A::part);
 #pragma unroll
