@@ -325,7 +325,7 @@ TEST_CASE("positions.md: options", "[repository][docs]") {
       nn::music_relative({.max_length = 256, .block = 128}),  // music-local: two blocks
       nn::shaw_relative({.max_distance = 16, .values = true, .shared_by_heads = false}),
       nn::inkling_relative({.dim = 16, .extent = 1024}),
-    nn::relative_sinusoid({.clamp = 0}),
+      nn::relative_sinusoid({.clamp = 0}),
       nn::bert_relative({.max_length = 512, .keys_too = true}),
       nn::disentangled({.max_distance = 512, .buckets = 256}),  // v2, v3
       nn::t5_bias({.buckets = 32, .max_distance = 128, .shared = true}),
@@ -345,6 +345,18 @@ TEST_CASE("positions.md: options", "[repository][docs]") {
     const Tensor x = randn({1, with_class ? 65 : 64, 16});
     CHECK(attention(x, {.causal = !position.traits.bidirectional}).shape() == x.shape());
   }
+}
+
+TEST_CASE("relative-attention-2026.md", "[repository][docs]") {
+  const nn::MultiHeadAttention layer(
+      {.d_model = 1024,
+       .n_heads = 8,
+       .n_kv_heads = 2,
+       .bias = false,
+       .qk_norm = nn::NormOptions{.kind = nn::NormKind::rms},
+       .scale = 1.0 / 128,
+       .position = nn::inkling_relative({.dim = 16, .extent = 1024, .log_floor = 131072})});
+  CHECK(layer(randn({1, 3, 1024}), {.causal = true}).shape() == Shape{1, 3, 1024});
 }
 
 TEST_CASE("add-a-position.md: checks", "[repository][docs]") {
