@@ -1,6 +1,7 @@
 #include "nn/optim/muon.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <utility>
@@ -20,14 +21,36 @@ MuonOptions checked(MuonOptions o) {
   return o;
 }
 
-// x / max(‖x‖, 1e-7)
-Tensor normalized(const Tensor& x) { return x / clamp(l2_norm({x}).to(x.dtype()), 1e-7, HUGE_VAL); }
+struct Coefficients {
+  double a, b, c;
+};
+
+// The steps of Polar Express, for five steps and a factor of 1.02 of the norm.
+constexpr std::array<Coefficients, 5> polar_steps{
+    {{8.156554524902461, -22.48329292557795, 15.878769915207462},
+     {4.042929935166739, -2.808917465908714, 0.5000178451051316},
+     {3.8916678022926607, -2.772484153217685, 0.5060648178503393},
+     {3.285753657755655, -2.3681294933425376, 0.46449024233003106},
+     {2.3465413258596377, -1.7097828382687081, 0.42323551169305323}}};
+
+std::array<Coefficients, 5> steps_of(MuonIteration iteration) {
+  if (iteration == MuonIteration::polar_express) return polar_steps;
+  std::array<Coefficients, 5> steps;
+  steps.fill({3.4445, -4.7750, 2.0315});
+  return steps;
+}
+
+// Returns x, divided by its norm, in `type`.
+Tensor normalized(const Tensor& x, MuonIteration iteration, DType type) {
+  const Tensor norm = l2_norm({x}).to(x.dtype());
+  const bool polar = iteration == MuonIteration::polar_express;
+  return (x / (polar ? norm * 1.02 + 1e-6 : clamp(norm, 1e-7, HUGE_VAL))).to(type);
+}
 
 // The iteration on a matrix whose norm is at most 1.
-Tensor orthogonalized(Tensor x) {
-  constexpr double a = 3.4445, b = -4.7750, c = 2.0315;
+Tensor orthogonalized(Tensor x, MuonIteration iteration) {
   const bool wide = x.size(0) <= x.size(1);  // the smaller of x·xᵀ and xᵀ·x is computed
-  for (int step = 0; step < 5; ++step) {
+  for (const auto& [a, b, c] : steps_of(iteration)) {
     const Tensor xt = x.transpose(0, 1);
     const Tensor gram = wide ? matmul(x, xt) : matmul(xt, x);
     const Tensor factor = matmul(gram, gram).mul_(c).add_(gram, b);
@@ -42,13 +65,28 @@ double factor_of(MuonScale scale, const Shape& shape) {
   return 0.2 * std::sqrt(std::max(out, in));
 }
 
+Tensor orthogonal_factor(const char* op, const Tensor& x, MuonIteration iteration) {
+  check(x.dim() == 2 && is_floating(x.dtype()), op, "x is ", x,
+        "; must be a matrix of floating dtype");
+  const NoGrad guard;
+  return orthogonalized(normalized(x.detach().to(compute_type(x.dtype())), iteration, x.dtype()),
+                        iteration);
+}
+
+// Returns the direction of a step with the decay of the elements that it moves toward 0.
+Tensor with_cautious_decay(const Tensor& direction, const Tensor& weight, double decay) {
+  const Tensor w = weight.to(compute_type(weight.dtype())), d = direction.to(w.dtype());
+  return (d + where(ge(d * w, 0), w * decay, 0)).to(direction.dtype());
+}
+
 }  // namespace
 
 Tensor newton_schulz(const Tensor& x) {
-  check(x.dim() == 2 && is_floating(x.dtype()), "newton_schulz", "x is ", x,
-        "; must be a matrix of floating dtype");
-  const NoGrad guard;
-  return orthogonalized(normalized(x.detach().to(compute_type(x.dtype()))).to(x.dtype()));
+  return orthogonal_factor("newton_schulz", x, MuonIteration::newton_schulz);
+}
+
+Tensor polar_express(const Tensor& x) {
+  return orthogonal_factor("polar_express", x, MuonIteration::polar_express);
 }
 
 Muon::Muon(Tensors parameters, Options o)
@@ -85,12 +123,18 @@ void Muon::update(const std::vector<Update>& all) const {
     Tensor mean = u.slots[0].clone().mul_(mu).add_(g, 1 - mu);
     if (options.nesterov) mean.mul_(mu).add_(g, 1 - mu);
     momenta.push_back({u.slots[0], g});
-    const Tensor direction = orthogonalized(normalized(mean).to(u.weight.dtype()));
-    const auto step = [&u, factor = factor_of(options.scale, u.weight.shape())] {
+    const MuonIteration iteration = options.iteration;
+    Tensor direction = orthogonalized(normalized(mean, iteration, u.weight.dtype()), iteration);
+    const double factor = factor_of(options.scale, u.weight.shape());
+    const bool cautious = options.cautious_decay && u.weight_decay > 0;
+    if (cautious)
+      direction = with_cautious_decay(direction, u.master.defined() ? u.master : u.weight,
+                                      u.weight_decay / factor);
+    const auto step = [&u, factor, cautious] {
       return SgdStep{.lr = u.lr * factor,
                      .momentum = 0,
                      .dampening = 0,
-                     .weight_decay = u.weight_decay / factor,
+                     .weight_decay = cautious ? 0 : u.weight_decay / factor,
                      .nesterov = false,
                      .first = false};
     };

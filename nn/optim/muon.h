@@ -21,6 +21,12 @@ enum class MuonScale {
   original  ///< √max(1, out / in) (Jordan et al., 2024).
 };
 
+/// The iteration that orthogonalizes the updates of Muon.
+enum class MuonIteration {
+  newton_schulz,  ///< newton_schulz().
+  polar_express   ///< polar_express(), which is closer to orthogonal.
+};
+
 /// Options of Muon. beta1, beta2 and eps are those of AdamW, for the other parameters.
 struct MuonOptions {
   std::optional<double> lr = {};                 ///< Learning rate; by default 1e-3.
@@ -28,6 +34,10 @@ struct MuonOptions {
   bool nesterov = true;                          ///< Nesterov's momentum.
   double weight_decay = 0.1;                     ///< Decoupled weight decay λ, of all parameters.
   MuonScale scale = MuonScale::match_rms_adamw;  ///< Factor of the learning rate.
+  MuonIteration iteration = MuonIteration::newton_schulz;  ///< Orthogonalization of updates.
+  /// Decays only the elements of a matrix that its update moves toward 0 or that are 0 (Chen et al.,
+  /// "Cautious weight decay", 2025).
+  bool cautious_decay = false;
   double beta1 = 0.9;   ///< AdamW's decay β₁ of the mean of gradients, in [0, 1).
   double beta2 = 0.95;  ///< AdamW's decay β₂ of the mean of squared gradients, in [0, 1).
   double eps = 1e-8;    ///< AdamW's term added to √v̂.
@@ -41,11 +51,17 @@ struct MuonOptions {
 /// about 480. Products are in the dtype of x; bf16 products are summed in f32. Not differentiable.
 Tensor newton_schulz(const Tensor& x);
 
+/// Returns the same by five steps of Polar Express (Amsel et al., "The Polar Express: optimal matrix
+/// sign methods and their application to the Muon algorithm", 2025): x is divided by 1.02 times its
+/// norm plus 1e-6, and each step has its own (a, b, c). Singular values in S are 0.84 to 1.15 if
+/// those in Σ are at least 0.001 of the norm.
+Tensor polar_express(const Tensor& x);
+
 /// Muon for 2-d weights of groups with `use_muon`, AdamW for all other parameters: with one
 /// optimizer, one schedule and one checkpoint serve both. Meant for the weights of linear layers;
 /// embeddings, tables and output layers are better in groups with use_muon = false.
 ///
-/// m ← μ·m + (1 − μ)·g, w ← (1 − lr·λ)·w − lr·scale·newton_schulz(u), where u = (1 − μ)·g + μ·m
+/// m ← μ·m + (1 − μ)·g, w ← (1 − lr·λ)·w − lr·scale·iteration(u), where u = (1 − μ)·g + μ·m
 /// with Nesterov's momentum, otherwise m. The iteration is computed in the dtype of the weight,
 /// all else in f32 (f64 for f64 weights). A step needs whole matrices:
 /// TrainerOptions::shard_optimizer throws Error.

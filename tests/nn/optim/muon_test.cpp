@@ -2,6 +2,7 @@
 #include "nn/optim/muon.h"
 
 #include <cmath>
+#include <tuple>
 
 #include "core/parallel.h"
 #include "core/storage.h"
@@ -48,16 +49,25 @@ Matrix transposed(const Matrix& a) {
   return t;
 }
 
-// The iteration of Jordan et al. 2024, always with x·xᵀ.
-Matrix newton_schulz_loops(Matrix x) {
+// The iteration of Jordan et al. 2024, or of Amsel et al. 2025 (table of the authors' code for five
+// steps and a safety factor of 2 %), always with x·xᵀ.
+Matrix iteration_loops(Matrix x, bool polar = false) {
+  const std::vector<Values> steps =
+      polar ? std::vector<Values>{{8.156554524902461, -22.48329292557795, 15.878769915207462},
+                                  {4.042929935166739, -2.808917465908714, 0.5000178451051316},
+                                  {3.8916678022926607, -2.772484153217685, 0.5060648178503393},
+                                  {3.285753657755655, -2.3681294933425376, 0.46449024233003106},
+                                  {2.3465413258596377, -1.7097828382687081, 0.42323551169305323}}
+            : std::vector<Values>(5, Values{3.4445, -4.7750, 2.0315});
   double squares = 0;
   for (const double v : x.values) squares += v * v;
-  for (double& v : x.values) v /= std::max(std::sqrt(squares), 1e-7);
-  for (int step = 0; step < 5; ++step) {
+  const double norm = std::sqrt(squares);
+  for (double& v : x.values) v /= polar ? 1.02 * norm + 1e-6 : std::max(norm, 1e-7);
+  for (const Values& step : steps) {
     const Matrix gram = product(x, transposed(x)), square = product(gram, gram);
     const Matrix first = product(gram, x), second = product(square, x);
     for (size_t i = 0; i < x.values.size(); ++i)
-      x.values[i] = 3.4445 * x.values[i] - 4.7750 * first.values[i] + 2.0315 * second.values[i];
+      x.values[i] = step[0] * x.values[i] + step[1] * first.values[i] + step[2] * second.values[i];
   }
   return x;
 }
@@ -101,7 +111,11 @@ TEST_CASE("newton_schulz is the iteration of the paper") {
   for (const Shape& shape : {Shape{5, 8}, Shape{8, 5}, Shape{6, 6}, Shape{1, 4}, Shape{4, 1}}) {
     CAPTURE(str(shape));
     const Tensor x = fixed_noise(shape, 3);
-    const Values want = newton_schulz_loops({shape[0], shape[1], x.to_vector<double>()}).values;
+    const Matrix start{shape[0], shape[1], x.to_vector<double>()};
+    const Values want = iteration_loops(start).values;
+    CHECK(largest_difference(nn::polar_express(x).to_vector<double>(),
+                             iteration_loops(start, true).values) < 1000 * 8 * 0x1p-52);
+    CHECK(nn::polar_express(x.to(bf16)).dtype() == bf16);
     // Rounding errors grow like singular values, by at most 3.4445 per step.
     CHECK(largest_difference(nn::newton_schulz(x).to_vector<double>(), want) < 500 * 8 * 0x1p-52);
     CHECK(largest_difference(nn::newton_schulz(x.to(f32)).to_vector<double>(), want) <
@@ -111,6 +125,8 @@ TEST_CASE("newton_schulz is the iteration of the paper") {
     CHECK(nn::newton_schulz(x.to(bf16)).dtype() == bf16);
   }
   CHECK(nn::newton_schulz(zeros({2, 3})).to_vector<double>() == Values(6, 0));
+  CHECK(nn::polar_express(zeros({2, 3})).to_vector<double>() == Values(6, 0));
+  CHECK_THROWS_WITH(nn::polar_express(zeros({2})), Containing("[polar_express] x is f32 [2]"));
   CHECK_THROWS_WITH(nn::newton_schulz(zeros({2})),
                     "[newton_schulz] x is f32 [2]; must be a matrix of floating dtype");
   CHECK_THROWS_WITH(nn::newton_schulz(zeros({2, 2}, {.dtype = i64})),
@@ -126,6 +142,9 @@ TEST_CASE("newton_schulz brings singular values to 0.68 … 1.21") {
   for (int64_t i = 0; i < 6; ++i) {
     CHECK(y[i][i].item() >= 0.68);
     CHECK(y[i][i].item() <= 1.21);
+    const double polar = nn::polar_express(x)[i][i].item();
+    CHECK(polar >= 0.84);
+    CHECK(polar <= 1.15);
   }
 }
 
@@ -180,10 +199,19 @@ TEST_CASE("Muon equals its formula, with groups, over 50 steps") {
   const Shape shape{4, 9};
   const double mu = 0.8, decay = 0.3, lr = 0.05, lr_scale = 0.5;
   const double factor = 0.2 * 3;  // 0.2 · √9
-  for (const DType dtype : {f64, f32}) {
+  for (const auto& [dtype, polar, cautious] : {std::tuple{f64, false, false},
+                                               {f32, false, false},
+                                               {f64, true, false},
+                                               {f64, false, true},
+                                               {f32, true, true}}) {
     const Tensor w = fixed_noise(shape, 5, dtype).clone().set_requires_grad();
-    nn::Muon optimizer({{.parameters = {w}, .lr_scale = lr_scale, .weight_decay = decay}},
-                       {.lr = lr, .momentum = mu, .weight_decay = 7});
+    nn::Muon optimizer(
+        {{.parameters = {w}, .lr_scale = lr_scale, .weight_decay = decay}},
+        {.lr = lr,
+         .momentum = mu,
+         .weight_decay = 7,
+         .iteration = polar ? nn::MuonIteration::polar_express : nn::MuonIteration::newton_schulz,
+         .cautious_decay = cautious});
     Values expected = w.to_vector<double>(), mean(expected.size());
     for (int t = 1; t <= 50; ++t) {
       const Tensor noise = fixed_noise(shape, 10 + uint64_t(t), dtype);
@@ -196,10 +224,13 @@ TEST_CASE("Muon equals its formula, with groups, over 50 steps") {
         mean[i] = mu * mean[i] + (1 - mu) * g[i];
         u.values[i] = (1 - mu) * g[i] + mu * mean[i];
       }
-      const Matrix o = newton_schulz_loops(u);
+      const Matrix o = iteration_loops(u, polar);
       const double rate = lr / t * lr_scale;
-      for (size_t i = 0; i < g.size(); ++i)
-        expected[i] = (1 - rate * decay) * expected[i] - rate * factor * o.values[i];
+      for (size_t i = 0; i < g.size(); ++i) {
+        const bool decays = !cautious || expected[i] * o.values[i] >= 0;
+        expected[i] =
+            (1 - rate * decay * double(decays)) * expected[i] - rate * factor * o.values[i];
+      }
     }
     // Each step adds rate · factor · 4e3 roundings of the iteration, and a rounding of the weight.
     const double rounding = dtype == f64 ? 0x1p-53 : 0x1p-24;
