@@ -159,6 +159,7 @@ MultiHeadAttention::Options DecoderLayer::plain(MultiHeadAttention::Options o) {
   o.position = {};
   o.kernel = {};
   o.window = 0;
+  o.gate = AttentionGate::none;
   return o;
 }
 

@@ -114,13 +114,16 @@ struct TileSums {
     for (int64_t j = 0; j < n; j += tile_block)
       for (int64_t i = 0; i < m; i += tile_block)
         add_block({products, ceil_div(k, tile_k), a.from(i), b.from(j), c + i * ldc + j, ldc,
-                   start_from_c() && factor != 0, std::min(tile_block, m - i)},
-                  std::min(tile_block, n - j), factor);
+                   start_from_c() && factor != 0, std::min(tile_block, m - i),
+                   std::min(tile_block, n - j), pairs_of_last_tile(k)},
+                  factor);
   }
 
   // The same for a block of at most 32 × 32.
-  void add_block(TileProduct o, int64_t columns, float factor) const {
-    if (start_from_c() && o.rows == tile_block && columns == tile_block) return kernel.multiply(o);
+  void add_block(TileProduct o, float factor) const {
+    const int64_t columns = o.columns;
+    const bool whole = columns == tile_block || (kernel.narrow && columns == tile_side);
+    if (start_from_c() && o.rows == tile_block && whole) return kernel.multiply(o);
     alignas(64) float part[tile_block * tile_block] = {};
     float* const c = std::exchange(o.c, part);
     const int64_t ldc = std::exchange(o.ldc, tile_block);
@@ -339,7 +342,8 @@ struct TileGemm {
         alignas(64) float part[tile_block * tile_block];
         fill(tile_block, wide, part, tile_block);
         kernel.multiply({1, ceil_div(product.k, tile_k), a.from(i), b.from(j), part, tile_block,
-                         output.bias != nullptr, high.size});
+                         output.bias != nullptr, high.size, wide.size,
+                         pairs_of_last_tile(product.k)});
         finish(high, wide, part, tile_block);
       }
   }

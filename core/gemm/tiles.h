@@ -54,15 +54,24 @@ struct TileProduct {
   int64_t ldc;
   bool add;
   int64_t rows;
+  // Work that a micro-kernel may leave out: columns of C from `columns` on, and the pairs of k from
+  // `pairs` on in the last tile, which are zeros.
+  int64_t columns, pairs;
 };
+
+/// Returns TileProduct::pairs for k values of k.
+constexpr int64_t pairs_of_last_tile(int64_t k) {
+  return k % tile_k == 0 ? tile_k / 2 : (k % tile_k + 1) / 2;
+}
 
 /// A micro-kernel, with the packing of its operands.
 struct TileKernels {
   PackTiles<float> pack_f32;
   PackTiles<BFloat16> pack_bf16;
   void (*multiply)(const TileProduct& product);
-  void (*begin)();  // called on each thread before its products
-  void (*end)();    // and after them
+  void (*begin)();      // called on each thread before its products
+  void (*end)();        // and after them
+  bool narrow = false;  // with 16 columns, multiply() does not write to the others
 };
 
 /// Returns the largest number of rows of A for which vector kernels that read an unpacked B are

@@ -49,41 +49,47 @@ void pack_bf16(const MatrixRef<BFloat16>& x, bool of_b, int64_t outer, int64_t k
   pack_terms<BFloat16, 1>(x, of_b, outer, k, tiles);
 }
 
-// Computes eight rows of 32 columns at a time. The sums start from C and add k pair by pair.
-STRETTO_BF16_TARGET void multiply_avx512(const TileProduct& o) {
+// Computes `height` rows of 16 · vectors columns at a time. The sums start from C and add k pair by
+// pair.
+template <int height, int vectors>
+STRETTO_BF16_TARGET void multiply_columns(const TileProduct& o) {
   const int64_t rows = o.rows, depth = o.depth, a_stride = o.a.stride, b_stride = o.b.stride;
   const uint16_t *const a = o.a.data, *const b = o.b.data;
   const int64_t ldc = o.ldc;
   const bool add = o.add;
   float* c = o.c;
-  constexpr int height = 8;
   for (int64_t i = 0; i < rows; ++i)
-    for (int j = 0; j < 2; ++j) __builtin_prefetch(c + i * ldc + 16 * j, 1);
+    for (int j = 0; j < vectors; ++j) __builtin_prefetch(c + i * ldc + 16 * j, 1);
   for (int64_t i = 0; i < rows; i += height, c += height * ldc) {
     const uint16_t* x = a + i / tile_side * a_stride + i % tile_side * tile_k;
-    __m512 sum[height][2];
-#pragma GCC unroll 8
+    __m512 sum[height][vectors];
+#pragma GCC unroll 16
     for (int r = 0; r < height; ++r)
-      for (int j = 0; j < 2; ++j)
+      for (int j = 0; j < vectors; ++j)
         sum[r][j] = add ? _mm512_loadu_ps(c + r * ldc + 16 * j) : _mm512_setzero_ps();
-    for (int64_t t = 0; t < depth; ++t)
-      for (int64_t pair = 0; pair < 16; ++pair) {
+    for (int64_t t = 0; t < depth; ++t) {
+      const int64_t pairs = t + 1 == depth ? o.pairs : tile_k / 2;
+      for (int64_t pair = 0; pair < pairs; ++pair) {
         const uint16_t* y = b + t * tile_size + pair * tile_k;
-        const auto y0 = (__m512bh)_mm512_loadu_si512(y);
-        const auto y1 = (__m512bh)_mm512_loadu_si512(y + b_stride);
-#pragma GCC unroll 8
+        __m512bh right[vectors];
+        for (int j = 0; j < vectors; ++j) right[j] = (__m512bh)_mm512_loadu_si512(y + j * b_stride);
+#pragma GCC unroll 16
         for (int r = 0; r < height; ++r) {
           int of_a;
           std::memcpy(&of_a, x + t * tile_size + r * tile_k + 2 * pair, sizeof of_a);
           const auto left = (__m512bh)_mm512_set1_epi32(of_a);
-          sum[r][0] = _mm512_dpbf16_ps(sum[r][0], left, y0);
-          sum[r][1] = _mm512_dpbf16_ps(sum[r][1], left, y1);
+          for (int j = 0; j < vectors; ++j) sum[r][j] = _mm512_dpbf16_ps(sum[r][j], left, right[j]);
         }
       }
-#pragma GCC unroll 8
+    }
+#pragma GCC unroll 16
     for (int r = 0; r < height; ++r)
-      for (int j = 0; j < 2; ++j) _mm512_storeu_ps(c + r * ldc + 16 * j, sum[r][j]);
+      for (int j = 0; j < vectors; ++j) _mm512_storeu_ps(c + r * ldc + 16 * j, sum[r][j]);
   }
+}
+
+void multiply_avx512(const TileProduct& o) {
+  o.columns <= tile_side ? multiply_columns<16, 1>(o) : multiply_columns<8, 2>(o);
 }
 
 // The tile registers of the thread.
@@ -128,7 +134,8 @@ const TileKernels& tiles_amx() {
   return kernels;
 }
 const TileKernels& tiles_avx512() {
-  static constexpr TileKernels kernels{pack_f32, pack_bf16, multiply_avx512, nothing, nothing};
+  static constexpr TileKernels kernels{pack_f32, pack_bf16, multiply_avx512,
+                                       nothing,  nothing,   true};
   return kernels;
 }
 

@@ -49,16 +49,19 @@ InklingRelative::Options checked(InklingRelative::Options o) {
   return o;
 }
 
+void check_rows_after_query(const char* op, bool have, const AttentionInputs& inputs) {
+  check(have || inputs.options.mask.is_causal(), op,
+        "the table has no rows for keys after the query; use a causal mask, or set "
+        "bidirectional = true");
+}
+
 }  // namespace
 
 MusicRelative::MusicRelative(Module& parent, HeadShape shape, Options o)
     : PositionalEncoding(parent), options(o), table(parameter("table", music_table(shape, o))) {}
 
 void MusicRelative::apply(AttentionInputs& inputs) const {
-  check(options.bidirectional || options.block > 0 || inputs.options.mask.is_causal(),
-        "MusicRelative",
-        "the table has no rows for keys after the query; use a causal mask, or set "
-        "bidirectional = true");
+  check_rows_after_query("MusicRelative", options.bidirectional || options.block > 0, inputs);
   inputs.options.relative_keys = {
       .rows = table, .zero_row = options.max_length - 1, .out_of_range = options.out_of_range};
   if (options.block > 0) inputs.options.mask.block = options.block;
@@ -112,6 +115,7 @@ InklingRelative::InklingRelative(Module& parent, HeadShape s, Options o)
 
 void InklingRelative::apply(AttentionInputs& inputs) const {
   const int64_t m = inputs.n_queries(), heads = shape.n_heads;
+  check_rows_after_query("InklingRelative", options.bidirectional, inputs);
   check(inputs.x.defined(), "InklingRelative",
         "cross-attention; accepted: self-attention, as position queries are projections of the "
         "layer's input");

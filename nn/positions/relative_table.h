@@ -117,9 +117,10 @@ inline MakePositionalEncoding bert_relative(BertRelative::Options options) {
 
 /// Options of InklingRelative.
 struct InklingRelativeOptions {
-  int64_t dim = 16;            ///< P, the features of a head's position query; at least 1.
-  int64_t extent = 1024;       ///< Distances 0 … extent − 1 have a row; at least 1.
-  bool bidirectional = false;  ///< Rows for keys after the query too.
+  int64_t dim = 16;       ///< P, the features of a head's position query; at least 1.
+  int64_t extent = 1024;  ///< Distances 0 … extent − 1 have a row; at least 1.
+  /// Rows for keys after the query too; without them, attention without a causal mask is an error.
+  bool bidirectional = false;
   /// > 0: all scores of the query at position p are multiplied by 1 + log_strength ·
   /// log(max((p + 1) / log_floor, 1)), so that attention stays as sharp over more keys.
   int64_t log_floor = 0;
@@ -139,10 +140,7 @@ class InklingRelative : public PositionalEncoding {
   void apply(AttentionInputs& inputs) const override;
   /// Returns the traits of an encoding with these options.
   static PositionTraits traits(const Options& o) {
-    return {.bidirectional = o.bidirectional,
-            .memory = o.log_floor == 0,
-            .scores = true,
-            .relative = o.log_floor == 0};
+    return {.memory = o.log_floor == 0, .scores = true, .relative = o.log_floor == 0};
   }
   std::string label() const override;
 

@@ -26,7 +26,7 @@ namespace {
 
 struct Parent : nn::Module {};
 
-constexpr nn::HeadShape heads{.n_heads = 3, .d_key = 4, .d_value = 5};
+constexpr nn::HeadShape heads{.n_heads = 3, .d_key = 4, .d_value = 5, .d_model = 6};
 
 // Attention inputs in f64 for `heads`, with `groups` key heads.
 nn::AttentionInputs make_call(int64_t m, int64_t n, int64_t groups = 3) {
@@ -300,6 +300,11 @@ TEST_CASE("InklingRelative: shapes, initial values and errors") {
   CHECK_THROWS_WITH(InklingRelative(third, heads, {.log_floor = -1}),
                     "[InklingRelative] log_floor -1; must be 0 (none) or more");
   nn::AttentionInputs inputs = make_call(2, 2);
+  CHECK_THROWS_WITH(
+      past.apply(inputs),
+      "[InklingRelative] the table has no rows for keys after the query; use a causal "
+      "mask, or set bidirectional = true");
+  inputs.options.mask.causal = true;
   CHECK_THROWS_WITH(past.apply(inputs),
                     "[InklingRelative] cross-attention; accepted: self-attention, as position "
                     "queries are projections of the layer's input");
