@@ -179,7 +179,8 @@ def core(w, make, dtype):
 
         def f():
             terms = (p @ table[0].flip(0).mT * D**-0.5).gather(-1, index).masked_fill(distance >= 1024, 0)
-            return attend(q @ k.mT * D**-0.5 + terms)
+            scores = (q @ k.mT * D**-0.5 + terms).masked_fill(future, float("-inf"))
+            return torch.softmax(scores, -1, dtype=torch.float32).to(v.dtype) @ v
 
         return trained(f, g, leaves + [p, table])
     if kind == "bias":

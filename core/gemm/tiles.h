@@ -59,9 +59,11 @@ struct TileProduct {
   int64_t columns, pairs;
 };
 
-/// Returns TileProduct::pairs for k values of k.
+/// Returns TileProduct::pairs for k values of k. One pair of zeros remains, if there is one: it turns
+/// a sum of −0 into 0, as all of them do.
 constexpr int64_t pairs_of_last_tile(int64_t k) {
-  return k % tile_k == 0 ? tile_k / 2 : (k % tile_k + 1) / 2;
+  const int64_t used = k % tile_k == 0 ? tile_k / 2 : (k % tile_k + 1) / 2;
+  return used < tile_k / 2 ? used + 1 : used;
 }
 
 /// A micro-kernel, with the packing of its operands.
