@@ -116,8 +116,20 @@ Disentangled::Options disentangled_options(JsonReader& c, int64_t max_length, do
 
 }  // namespace
 
+ModelConfig<Bert> roberta_config(JsonReader& c) {
+  ModelConfig<Bert> m = bert_config(c);
+  m.names = bert_names("roberta");
+  Bert::Options& o = m.options;
+  o.first_position = c.integer("pad_token_id", 1) + 1;
+  if (o.first_position < 1 || o.first_position >= o.max_length)
+    c.refuse(str("\"pad_token_id\" is ", o.first_position - 1, " for ", o.max_length,
+                 " positions; the first token needs one after it"));
+  m.max_length = o.max_length -= o.first_position;
+  return m;
+}
+
 ModelConfig<Bert> bert_config(JsonReader& c) {
-  ModelConfig<Bert> m{bert_base(c.size("vocab_size")), bert_names()};
+  ModelConfig<Bert> m{bert_base(c.size("vocab_size")), bert_names("bert")};
   read_bert_like(c, m, 2, 1e-12);
   c.require("position_embedding_type", "absolute");
   c.require("is_decoder", false);

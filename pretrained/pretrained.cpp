@@ -1,6 +1,7 @@
 #include "pretrained/pretrained.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -187,24 +188,27 @@ void load_model(Pretrained& p, const Folder& folder, const Config& m) {
   p.model = loaded<M>(folder.file, m.options, m.names, folder.options);
 }
 
+constexpr std::array roberta_types{"roberta", "xlm-roberta", "camembert"};  // one architecture
+
 // Reads the configuration of a model type and loads the model.
 using LoadType = std::function<void(Pretrained&, Folder&)>;
 
 std::map<std::string, LoadType> loaders() {
+  const auto load_bert = [](Pretrained& p, Folder& f, ModelConfig<Bert> m) {
+    m.options.pooler = has_tensor(f.file, "pooler.dense.weight");
+    load_model<Bert>(p, f, m);
+  };
   std::map<std::string, LoadType> all{
       {"t5",
        [](Pretrained& p, Folder& f) { load_model<SequenceToSequence>(p, f, t5_config(f.config)); }},
-      {"bert",
-       [](Pretrained& p, Folder& f) {
-         ModelConfig<Bert> m = bert_config(f.config);
-         m.options.pooler = has_tensor(f.file, "pooler.dense.weight");
-         load_model<Bert>(p, f, m);
-       }},
+      {"bert", [=](Pretrained& p, Folder& f) { load_bert(p, f, bert_config(f.config)); }},
       {"deberta-v2",
        [](Pretrained& p, Folder& f) { load_model<Bert>(p, f, deberta_config(f.config)); }},
       {"transfo-xl", [](Pretrained& p, Folder& f) {
          load_model<LanguageModel>(p, f, transformer_xl_config(f.config));
        }}};
+  for (const char* type : roberta_types)
+    all[type] = [=](Pretrained& p, Folder& f) { load_bert(p, f, roberta_config(f.config)); };
   for (const std::string& type : language_model_types())
     all[type] = [](Pretrained& p, Folder& f) {
       f.config.require("is_encoder_decoder", false);
@@ -251,6 +255,7 @@ Pretrained from_state_dict(const WeightsFile& file, const PretrainedOptions& opt
 std::vector<std::string> pretrained_model_types() {
   std::vector<std::string> names = language_model_types();
   names.insert(names.end(), {"t5", "bert", "deberta-v2", "transfo-xl"});
+  names.insert(names.end(), roberta_types.begin(), roberta_types.end());
   return names;
 }
 

@@ -117,7 +117,7 @@ SentenceEncoder SentenceEncoder::load(const std::string& path, const PretrainedO
   encoder.prompt_ = default_prompt(path);
   check(dynamic_cast<const Bert*>(encoder.model_.model.get()) != nullptr, op, one_line(transformer),
         ": a model of the type ", in_quotes(encoder.model_.model_type),
-        " does not encode sentences; supported are BERT and DeBERTa");
+        " does not encode sentences; supported are BERT, RoBERTa and DeBERTa");
   check(encoder.model_.tokenizer.has_value(), op, one_line(transformer), ": has no tokenizer");
   encoder.max_length_ = encoder.model_.bert().options.max_length;
   std::optional<int64_t> length;

@@ -18,6 +18,8 @@ Bert::Options checked(Bert::Options o) {
         ", layer.d_model ", o.layer.d_model);
   check(!o.disentangled || (!o.disentangled->rows.defined() && !o.layer.attention.position), "Bert",
         "disentangled attention needs its own rows and no layer.attention.position");
+  check(o.first_position >= 0, "Bert", "first_position ", o.first_position,
+        "; must not be negative");
   check(o.kernel_size >= 0, "Bert", "kernel_size ", o.kernel_size, "; must be odd, or 0 (none)");
   check(o.disentangled || !o.relative_norm, "Bert", "relative_norm needs disentangled attention");
   return o;
@@ -61,7 +63,7 @@ InputEmbedding::Options Bert::embedding_options(const Options& o) {
   return {.vocabulary = o.vocabulary,
           .d_model = o.layer.d_model,
           .input = {.scale = false,
-                    .learned_length = o.learned_positions ? o.max_length : 0,
+                    .learned_length = o.learned_positions ? o.first_position + o.max_length : 0,
                     .norm = true},
           .dropout = o.layer.dropout,
           .std = 0.02,
@@ -124,7 +126,9 @@ Tensor Bert::operator()(const TokenBatch& x, const Tensor& types) const {
     vectors = vectors + token_types->weight.slice(0, 0, 1);  // type 0
   }
   const AttentionMask mask{.key_padding = x.padding};
-  vectors = embedding.positions(vectors, forward);
+  ForwardContext positions = forward;
+  positions.first_position += options.first_position;
+  vectors = embedding.positions(vectors, positions);
   if (!convolution) return encoder(vectors, mask, forward);
   Tensor y = encoder.layers[0](vectors, mask, nullptr, forward);
   y = (*convolution)(vectors, y, x.padding, forward);

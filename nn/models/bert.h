@@ -25,6 +25,7 @@ struct BertOptions {
   LayerOptions layer = {};
   bool pooler = true;             ///< Has the layer that pooled() needs.
   bool learned_positions = true;  ///< Adds a learned vector of each position to the input.
+  int64_t first_position = 0;     ///< Learned position of the first token (RoBERTa: 2).
   /// Disentangled attention in all layers, which share one table; `rows` and
   /// layer.attention.position must not be set (DeBERTa).
   std::optional<Disentangled::Options> disentangled = {};
@@ -70,7 +71,7 @@ class BertConvolution : public Module {
 
 /// BERT (Devlin et al. 2019) without a head: post-norm layers over the normalized sum of the
 /// vectors of tokens, positions and token types. With Options::disentangled it is DeBERTa v2 and
-/// v3 (He et al. 2021a, 2021b).
+/// v3 (He et al. 2021a, 2021b), with Options::first_position RoBERTa (Liu et al. 2019).
 class Bert : public Module {
  public:
   using Options = BertOptions;  ///< Options of the constructor.

@@ -307,7 +307,7 @@ NameMap bert_like_names(const std::string& prefix) {
   map.rename(input + "word_embeddings.weight", "embedding.weight")
       .rename(input + "token_type_embeddings.weight", "token_types.weight")
       .drop(input + "position_ids");
-  for (const char* head : {"cls.*", "classifier.*", "qa_outputs.*"}) map.drop(head);
+  for (const char* head : {"cls.*", "lm_head.*", "classifier.*", "qa_outputs.*"}) map.drop(head);
   rename_linears_and_norms(map, input, "embedding.positions.", {{"LayerNorm", "norm"}});
   rename_linears_and_norms(map, prefix + "encoder.layer.{}.", "encoder.layers.{}.",
                            {{"attention.output.dense", "self_attention.out"},
@@ -334,11 +334,12 @@ Conversion window_rows(int64_t n_positions) {
 
 }  // namespace
 
-NameMap bert_names() {
-  NameMap map = bert_like_names("[bert.]");
-  map.rename("[bert.]embeddings.position_embeddings.weight", "embedding.positions.table");
-  rename_linears_and_norms(map, "[bert.]", "", {{"pooler.dense", "pooler"}});
-  rename_linears_and_norms(map, "[bert.]encoder.layer.{}.attention.self.",
+NameMap bert_names(const std::string& model) {
+  const std::string prefix = "[" + model + ".]";
+  NameMap map = bert_like_names(prefix);
+  map.rename(prefix + "embeddings.position_embeddings.weight", "embedding.positions.table");
+  rename_linears_and_norms(map, prefix, "", {{"pooler.dense", "pooler"}});
+  rename_linears_and_norms(map, prefix + "encoder.layer.{}.attention.self.",
                            "encoder.layers.{}.self_attention.",
                            {{"query", "q"}, {"key", "k"}, {"value", "v"}});
   return map;

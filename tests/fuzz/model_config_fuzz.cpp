@@ -28,6 +28,10 @@ int64_t layers_of(JsonReader& c) {
     n = t5_config(c).options.n_encoder_layers;
   } else if (type == "bert") {
     n = bert_config(c).options.n_layers;
+  } else if (type == "roberta") {
+    const nn::Bert::Options o = roberta_config(c).options;
+    require(o.first_position > 0 && o.max_length > 0, "positions before the first token");
+    n = o.n_layers;
   } else if (type == "deberta-v2") {
     const nn::Bert::Options o = deberta_config(c).options;
     require(o.disentangled->n_rows() <= 1 << 25, "a table without limit");
@@ -78,6 +82,12 @@ FuzzTarget model_config_target() {
 "tie_projs": [false, true, true], "attn_type": 0, "adaptive": true, "eos_token_id": 0})",
        R"({"model_type": "bert", "vocab_size": 61, "hidden_size": 24, "num_hidden_layers": 2,
 "num_attention_heads": 3, "intermediate_size": 40, "type_vocab_size": 2, "hidden_act": "gelu"})",
+       R"({"model_type": "roberta", "vocab_size": 61, "hidden_size": 24, "num_hidden_layers": 2,
+"num_attention_heads": 3, "intermediate_size": 40, "pad_token_id": 1, "max_position_embeddings": 34})",
+       R"({"model_type": "gemma3_text", "vocab_size": 7, "hidden_size": 8, "intermediate_size": 12,
+"num_hidden_layers": 7, "num_attention_heads": 2, "num_key_value_heads": 1, "sliding_window": 5,
+"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+"sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}, "sliding_window_pattern": 6})",
        R"({"model_type": "t5", "vocab_size": 61, "d_model": 24, "d_kv": 8, "d_ff": 40,
 "num_layers": 2, "num_heads": 3, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": false})",
        R"({"model_type": "llama", "vocab_size": 7, "hidden_size": 8, "intermediate_size": 12,

@@ -81,6 +81,12 @@ MODELS = {
                                                         scale_decoder_outputs=False)),
     "bert": (t.BertModel, t.BertConfig(vocab_size=VOCABULARY, hidden_size=24, num_hidden_layers=2,
                                        num_attention_heads=3, intermediate_size=40, max_position_embeddings=32)),
+    "roberta": (t.RobertaModel, t.RobertaConfig(vocab_size=VOCABULARY, hidden_size=24, num_hidden_layers=2,
+                                                num_attention_heads=3, intermediate_size=40, type_vocab_size=1,
+                                                max_position_embeddings=34, layer_norm_eps=1e-5)),
+    "xlm-roberta": (t.XLMRobertaModel, t.XLMRobertaConfig(vocab_size=VOCABULARY, hidden_size=24, num_hidden_layers=2,
+                                                          num_attention_heads=2, intermediate_size=40,
+                                                          max_position_embeddings=34, pad_token_id=3)),
     "deberta-v3": (t.DebertaV2Model, t.DebertaV2Config(**DEBERTA, position_buckets=6, max_relative_positions=-1,
                                                        norm_rel_ebd="layer_norm", share_att_key=True,
                                                        pos_att_type="p2c|c2p", position_biased_input=False)),
@@ -196,19 +202,19 @@ def main(folder):
         out = folder / name
         model.save_pretrained(out)
         model = model.double()
-        tokens = torch.randint(0, VOCABULARY, (2, 20))
+        tokens = torch.randint(4 if "roberta" in name else 0, VOCABULARY, (2, 20))  # RoBERTa counts no padding
         expected = {"tokens": tokens}
         with torch.no_grad():
             if name.startswith("t5"):
                 expected["target"] = torch.randint(0, VOCABULARY, (2, 9))
                 expected["output"] = model(input_ids=tokens, decoder_input_ids=expected["target"]).logits
-            elif name == "bert" or name.startswith("deberta"):
+            elif "bert" in name:
                 expected["padding"] = torch.zeros(2, 20, dtype=torch.uint8)
                 expected["padding"][1, 13:] = 1
                 encoder = getattr(model, "deberta", model)
                 result = encoder(input_ids=tokens, attention_mask=1 - expected["padding"].long())
                 expected["output"] = result.last_hidden_state
-                if name == "bert":
+                if "deberta" not in name:
                     expected["pooled"] = result.pooler_output
             else:
                 expected["output"] = model(input_ids=tokens).logits

@@ -115,6 +115,23 @@ TEST_CASE("absent fields of config.json have the defaults of transformers", "[pr
              Containing("the field \"rotary_dim\" is missing"));
 }
 
+TEST_CASE("RoBERTa's positions begin after its padding", "[pretrained]") {
+  const auto config = [](const std::string& more) {
+    const std::string text = R"({"vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "intermediate_size": 8, "max_position_embeddings": 6)" +
+                             more + "}";
+    JsonReader reader = JsonReader::parse("test", "config.json", text);
+    return nn::pretrained::roberta_config(reader);
+  };
+  CHECK(config("").options.first_position == 2);
+  CHECK(config("").options.max_length == 4);
+  CHECK(config("").max_length == 4);
+  CHECK(config(R"(, "pad_token_id": 0)").options.first_position == 1);
+  for (const char* id : {"-1", "5", "1000000000"})
+    CHECK_THAT(error_of<Error>([&] { config(str(R"(, "pad_token_id": )", id)); }),
+               Containing(str("\"pad_token_id\" is ", id, " for 6 positions")));
+}
+
 TEST_CASE("SmolLM3 slides only over layers without RoPE", "[pretrained]") {
   const std::string sliding = R"("use_sliding_window": true, "sliding_window": 4, )";
   CHECK(windows("smollm3", sliding + R"("no_rope_layers": [1, 0, 1])") == Integers{0, 4, 0});

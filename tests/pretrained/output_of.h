@@ -10,7 +10,7 @@ inline Tensor output_of(const nn::Pretrained& p, const nn::Safetensors& expected
   const Device device = p.model->device();
   const Tensor tokens = expected["tokens"].to(device);
   if (p.model_type == "t5") return p.sequence_to_sequence()(tokens, expected["target"].to(device));
-  if (p.model_type == "bert" || p.model_type == "deberta-v2")
+  if (dynamic_cast<const nn::Bert*>(p.model.get()))
     return p.bert()(nn::TokenBatch(tokens, expected["padding"].to(device)));
   if (p.model_type == "transfo-xl") {
     const nn::LanguageModel& model = p.language_model();
