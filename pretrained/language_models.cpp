@@ -184,6 +184,8 @@ LanguageModelConfig gemma_config(JsonReader& c, bool is_gemma3) {
   if (scalar <= 0) c.refuse(str("\"query_pre_attn_scalar\" is ", scalar, "; must be positive"));
   o.layer.attention.scale = 1 / std::sqrt(scalar);
   o.layer.attention.soft_cap = soft_cap(c, "attn_logit_softcapping", is_gemma3 ? 0 : 50);
+  if (is_gemma3 && o.layer.attention.soft_cap > 0)
+    c.refuse("\"attn_logit_softcapping\" is set, which Gemma 3 does not use; set it to null");
   o.soft_cap = soft_cap(c, "final_logit_softcapping", is_gemma3 ? 0 : 30);
   c.require("use_bidirectional_attention", false);
   c.ignore({"hidden_act", "cache_implementation"});  // the program reads hidden_activation

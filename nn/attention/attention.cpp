@@ -397,7 +397,7 @@ Tensor MultiHeadAttention::attend_heads(AttentionInputs inputs, bool encoded, in
 Tensor MultiHeadAttention::gated(const Tensor& y, const AttentionInputs& inputs) const {
   const Tensor& x = inputs.x;
   check(
-      x.defined(), op,
+      x.defined() && x.size(1) >= y.size(2), op,
       "an output gate in cross-attention; accepted: self-attention, whose input the gate projects");
   const Tensor factors = sigmoid((*gate)(x.slice(1, x.size(1) - y.size(2))));
   const int64_t d = factors.size(2) / y.size(1);

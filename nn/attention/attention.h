@@ -78,10 +78,10 @@ class SoftmaxKernel : public AttentionKernel {
 /// Returns a factory of SoftmaxKernel.
 MakeKernel softmax_kernel(Implementation implementation = Implementation::automatic);
 
-/// A gate of attention's output: it is multiplied by the sigmoid of a projection of the layer's input
-/// before the output projection (Qiu et al. 2025, "Gated Attention"; Qwen3-Next).
+/// A gate: the output of attention is multiplied by the sigmoid of a projection of the layer's
+/// input, before the output projection (Qiu et al. 2025, "Gated Attention"; Qwen3-Next).
 enum class AttentionGate {
-  none,
+  none,         ///< No gate.
   per_head,     ///< One factor per head.
   per_element,  ///< One factor per element, H·Dv.
 };
@@ -93,7 +93,7 @@ struct MultiHeadAttentionOptions {
   int64_t n_kv_heads = 0;  ///< G, the number of key and value heads, a divisor of H; 0: H.
   int64_t d_key = 0;       ///< D, the dimension of queries and keys per head; 0: d_model / n_heads.
   int64_t d_value = 0;     ///< Dv, the dimension of values per head; 0: d_model / n_heads.
-  bool bias = true;        ///< Bias of the four projections, unless set individually.
+  bool bias = true;        ///< Bias of all projections, unless set individually.
   std::optional<bool> q_bias = {};    ///< Bias of the query projection; by default `bias`.
   std::optional<bool> k_bias = {};    ///< Bias of the key projection; by default `bias`.
   std::optional<bool> v_bias = {};    ///< Bias of the value projection; by default `bias`.
@@ -104,10 +104,10 @@ struct MultiHeadAttentionOptions {
   /// > 0: sliding window (Mistral). Every mask must be causal, and no query attends to a key
   /// `window` or more positions before it. A smaller AttentionMask::window takes precedence.
   int64_t window = 0;
-  double soft_cap = 0;                   ///< > 0: AttentionOptions::soft_cap (Gemma 2).
-  bool sinks = false;                    ///< A learned sink per head (gpt-oss), initially 0.
-  AttentionGate gate = AttentionGate::none;    ///< Gate of the output; self-attention only.
-  double dropout = 0;                    ///< Dropout of the attention weights, in training.
+  double soft_cap = 0;                       ///< > 0: AttentionOptions::soft_cap (Gemma 2).
+  bool sinks = false;                        ///< A learned sink per head (gpt-oss), initially 0.
+  AttentionGate gate = AttentionGate::none;  ///< Gate of the output; self-attention only.
+  double dropout = 0;                        ///< Dropout of the attention weights, in training.
   std::optional<double> scale = {};      ///< Scale of the scores; by default 1/√d_key (T5: 1).
   MakePositionalEncoding position = {};  ///< Positional encoding; by default none.
   MakeKernel kernel = {};                ///< Attention kernel; by default softmax_kernel().
@@ -144,7 +144,7 @@ class MultiHeadAttention : public Module {
   KeyValueCache make_cache(int64_t limit = 0, int64_t kept = 0) const;
   /// The first of two steps of attention, for models that modify the inputs before the second step:
   /// projects x [B, M, d_model] and context [B, N, d_model] to q, k and v in heads. For
-  /// self-attention context is x. first_position is that of `forward`; set
+  /// self-attention x are the last rows of the context, which AttentionInputs::x then has. first_position is that of `forward`; set
   /// AttentionInputs::first_position to change it.
   /// SoftmaxKernel ignores the inputs' options.implementation and uses its own: choose it by
   /// Options::kernel = softmax_kernel(Implementation::composed).

@@ -31,7 +31,7 @@ struct PositionSettings {
   bool bidirectional = false;  ///< True for attention without a causal mask.
   /// Length of the table of music, bert and inkling, largest distance of shaw and deberta, threshold
   /// of fire, block of music-local. 0: `longest` for bert, 16 for shaw, `length` / 2 for
-  /// music-local, at most 1,024 for inkling, otherwise `length`.
+  /// music-local, min(`length`, 1,024) for inkling, otherwise `length`.
   int64_t max_distance = 0;
   OutOfRange out_of_range = OutOfRange::zero;  ///< For music: keys further away than the table.
   Shape plane = {};          ///< {height, width} of the tokens, for swin, grid and rope-2d.

@@ -73,12 +73,6 @@ Tensor orthogonal_factor(const char* op, const Tensor& x, MuonIteration iteratio
                         iteration);
 }
 
-// Returns the direction of a step with the decay of the elements that it moves toward 0.
-Tensor with_cautious_decay(const Tensor& direction, const Tensor& weight, double decay) {
-  const Tensor w = weight.to(compute_type(weight.dtype())), d = direction.to(w.dtype());
-  return (d + where(ge(d * w, 0), w * decay, 0)).to(direction.dtype());
-}
-
 }  // namespace
 
 Tensor newton_schulz(const Tensor& x) {
@@ -111,7 +105,7 @@ void Muon::update(const std::vector<Update>& all) const {
     Tensor mean, gradient;
   };
   std::vector<AdamTask> others;
-  std::vector<SgdTask> matrices;
+  std::vector<SgdTask> decays, matrices;
   std::vector<Momentum> momenta;
   for (const Update& u : all) {
     if (u.slots.size() > 1) {
@@ -124,23 +118,28 @@ void Muon::update(const std::vector<Update>& all) const {
     if (options.nesterov) mean.mul_(mu).add_(g, 1 - mu);
     momenta.push_back({u.slots[0], g});
     const MuonIteration iteration = options.iteration;
-    Tensor direction = orthogonalized(normalized(mean, iteration, u.weight.dtype()), iteration);
+    const Tensor direction =
+        orthogonalized(normalized(mean, iteration, u.weight.dtype()), iteration);
     const double factor = factor_of(options.scale, u.weight.shape());
     const bool cautious = options.cautious_decay && u.weight_decay > 0;
-    if (cautious)
-      direction = with_cautious_decay(direction, u.master.defined() ? u.master : u.weight,
-                                      u.weight_decay / factor);
-    const auto step = [&u, factor, cautious] {
-      return SgdStep{.lr = u.lr * factor,
-                     .momentum = 0,
-                     .dampening = 0,
-                     .weight_decay = cautious ? 0 : u.weight_decay / factor,
-                     .nesterov = false,
-                     .first = false};
+    const auto add = [&u](std::vector<SgdTask>& to, const Tensor& along, double rate,
+                          double decay) {
+      const auto step = [&u, rate, decay] {
+        return SgdStep{.lr = u.lr * rate,
+                       .momentum = 0,
+                       .dampening = 0,
+                       .weight_decay = decay,
+                       .nesterov = false,
+                       .first = false};
+      };
+      to.push_back({u.weight, along, u.master, Tensor(), step(),
+                    captured(u) ? step : std::function<SgdStep()>()});
     };
-    matrices.push_back({u.weight, direction, u.master, Tensor(), step(),
-                        captured(u) ? step : std::function<SgdStep()>()});
+    if (cautious)  // a step along the elements that `direction` moves toward 0
+      add(decays, where(ge(direction * u.weight, 0), u.weight, 0), u.weight_decay, 0);
+    add(matrices, direction, factor, cautious ? 0 : u.weight_decay / factor);
   }
+  if (!decays.empty()) sgd_steps(decays);
   sgd_steps(matrices);
   adam_steps(others);
   for (const Momentum& m : momenta)

@@ -13,7 +13,7 @@
 namespace stretto::nn {
 
 /// The factor of Muon's learning rate for a matrix [out, in], as `adjust_lr_fn` in PyTorch, whose
-/// default is `original`; here it is match_rms_adamw.
+/// default is `original`; the default of Muon is match_rms_adamw.
 enum class MuonScale {
   /// 0.2 · √max(out, in): updates are as large as those of AdamW, so that both can share a learning
   /// rate and a weight decay (Liu et al., "Muon is scalable for LLM training", 2025).
@@ -35,8 +35,8 @@ struct MuonOptions {
   double weight_decay = 0.1;                     ///< Decoupled weight decay λ, of all parameters.
   MuonScale scale = MuonScale::match_rms_adamw;  ///< Factor of the learning rate.
   MuonIteration iteration = MuonIteration::newton_schulz;  ///< Orthogonalization of updates.
-  /// Decays only the elements of a matrix that its update moves toward 0 or that are 0 (Chen et al.,
-  /// "Cautious weight decay", 2025).
+  /// Decays only the elements w of a matrix with d · w ≥ 0, where −d is the direction of the update
+  /// (Chen et al., "Cautious weight decay", 2025).
   bool cautious_decay = false;
   double beta1 = 0.9;   ///< AdamW's decay β₁ of the mean of gradients, in [0, 1).
   double beta2 = 0.95;  ///< AdamW's decay β₂ of the mean of squared gradients, in [0, 1).
@@ -51,10 +51,11 @@ struct MuonOptions {
 /// about 480. Products are in the dtype of x; bf16 products are summed in f32. Not differentiable.
 Tensor newton_schulz(const Tensor& x);
 
-/// Returns the same by five steps of Polar Express (Amsel et al., "The Polar Express: optimal matrix
-/// sign methods and their application to the Muon algorithm", 2025): x is divided by 1.02 times its
-/// norm plus 1e-6, and each step has its own (a, b, c). Singular values in S are 0.84 to 1.15 if
-/// those in Σ are at least 0.001 of the norm.
+/// Returns the nearly orthogonal matrix U·S·Vᵀ by five steps of Polar Express (Amsel et al., "The
+/// Polar Express: optimal matrix sign methods and their application to the Muon algorithm", 2025), with
+/// the coefficients of modded-nanogpt and nanochat: x is divided by 1.02 · ‖x‖ + 1e-6, and each step
+/// has its own (a, b, c). Singular values in S are 0.84 to 1.15 if those in Σ are at least 0.001 of
+/// the norm.
 Tensor polar_express(const Tensor& x);
 
 /// Muon for 2-d weights of groups with `use_muon`, AdamW for all other parameters: with one

@@ -7,6 +7,7 @@
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/matmul.h"
+#include "ops/reduce.h"
 #include "ops/view.h"
 
 namespace stretto::nn {
@@ -44,8 +45,10 @@ Tensor inkling_table(const InklingRelative::Options& o) {
 InklingRelative::Options checked(InklingRelative::Options o) {
   check(o.dim >= 1 && o.extent >= 1, "InklingRelative", "dim ", o.dim, ", extent ", o.extent,
         "; both must be at least 1");
-  check(o.log_floor >= 0, "InklingRelative", "log_floor ", o.log_floor,
-        "; must be 0 (none) or more");
+  check(o.log_floor >= 0 && o.log_strength >= 0 && o.clip >= 0 && std::isfinite(o.log_strength) &&
+            std::isfinite(o.clip),
+        "InklingRelative", "log_floor ", o.log_floor, ", log_strength ", o.log_strength, ", clip ",
+        o.clip, "; none may be negative or infinite");
   return o;
 }
 
@@ -111,38 +114,43 @@ InklingRelative::InklingRelative(Module& parent, HeadShape s, Options o)
     : PositionalEncoding(parent),
       shape(s),
       options(checked(o)),
-      table(parameter("table", inkling_table(o))) {}
+      table(parameter("table", inkling_table(o))),
+      factors(o.clip > 0 ? parameter("factors", ones({s.n_heads, o.dim})) : Tensor()) {}
 
 void InklingRelative::apply(AttentionInputs& inputs) const {
-  const int64_t m = inputs.n_queries(), heads = shape.n_heads;
+  const int64_t m = inputs.n_queries();
+  const Tensor& x = inputs.x;
   check_rows_after_query("InklingRelative", options.bidirectional, inputs);
-  check(inputs.x.defined(), "InklingRelative",
+  check(x.defined() && x.size(1) >= m, "InklingRelative",
         "cross-attention; accepted: self-attention, as position queries are projections of the "
         "layer's input");
   const double scale = inputs.options.scale.value_or(1 / std::sqrt(double(shape.d_key)));
-  check(scale != 0, "InklingRelative",
-        "scale 0; the term, which is not scaled, needs another scale");
-  const Tensor& x = inputs.x;
-  // attention() scales this term with the others.
-  Tensor p = r(x.slice(1, x.size(1) - m)) * (1 / scale);
-  p = p.reshape({x.size(0), m, heads, options.dim}).transpose(1, 2);
-  if (options.log_floor > 0) {
-    const DType wide = compute_type(p.dtype());
-    const double first = double(inputs.first_position + inputs.n_keys() - m + 1);
-    const Tensor position =
-        arange(first, first + double(m), 1, {.dtype = wide, .device = p.device()});
-    const Tensor factor =
-        (log(maximum(position * (1 / double(options.log_floor)), 1)) * options.log_strength + 1)
-            .unsqueeze(-1);
-    for (Tensor* query : {&p, &inputs.q}) *query = (query->to(wide) * factor).to(p.dtype());
+  check(scale != 0, "InklingRelative", "scale 0; accepted: other scales, as p_i is divided by it");
+  const Tensor rows = r(x.slice(1, x.size(1) - m));
+  Tensor p =
+      rows.reshape({x.size(0), m, shape.n_heads, options.dim}).to(compute_type(rows.dtype()));
+  if (factors.defined()) {
+    p = p * factors;
+    p = p * minimum(options.clip / (norm(p, 2, {3}, true) + 1e-6), 1);
   }
-  inputs.options.relative_query = p;
+  const int64_t end = inputs.first_position + inputs.n_keys();
+  if (options.log_floor > 0 && end > options.log_floor) {
+    const TensorOptions wide = options_of(p);
+    const Tensor position = arange(double(end - m + 1), double(end + 1), 1, wide);
+    const Tensor larger = log(maximum(position * (1 / double(options.log_floor)), 1));
+    const Tensor factor = (larger * options.log_strength + 1).unsqueeze(-1);  // [M, 1]
+    p = p * factor.unsqueeze(-1);
+    inputs.q = (inputs.q.to(wide.dtype) * factor).to(inputs.q.dtype());
+  }
+  // attention() scales this term with the others.
+  inputs.options.relative_query = (p * (1 / scale)).to(rows.dtype()).transpose(1, 2);
   inputs.options.relative_keys = {.rows = table, .zero_row = options.extent - 1};
 }
 
 std::string InklingRelative::label() const {
   return str("InklingRelative(dim ", options.dim, ", extent ", options.extent,
              options.bidirectional ? ", bidirectional" : "",
+             options.clip > 0 ? str(", clip ", options.clip) : "",
              options.log_floor > 0 ? str(", log floor ", options.log_floor) : "", ")");
 }
 

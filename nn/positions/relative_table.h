@@ -121,26 +121,31 @@ struct InklingRelativeOptions {
   int64_t extent = 1024;  ///< Distances 0 … extent − 1 have a row; at least 1.
   /// Rows for keys after the query too; without them, attention without a causal mask is an error.
   bool bidirectional = false;
-  /// > 0: all scores of the query at position p are multiplied by 1 + log_strength ·
-  /// log(max((p + 1) / log_floor, 1)), so that attention stays as sharp over more keys.
+  /// > 0: position queries are multiplied by learned factors and scaled down to this L2 norm if
+  /// theirs is larger (Inkling 2: 8).
+  double clip = 0;
+  /// > 0: all scores of query i, at position p(i) in the sequence, are multiplied by 1 +
+  /// log_strength · log(max((p(i) + 1) / log_floor, 1)), so that attention stays as sharp over more
+  /// keys.
   int64_t log_floor = 0;
-  double log_strength = 0.1;  ///< Strength of log_floor.
+  double log_strength = 0.1;  ///< Factor of the logarithm, not negative.
 };
 
 /// Relative attention with narrow position queries (Inkling, Thinking Machines 2026): each head
-/// projects a query r_i of P features from the layer's input and adds r_i · K[r], without scaling, to
-/// the score of the key at relative position r. The table K is shared by the heads. Keys further
-/// away than the table get no term. Cross-attention, whose layer has no input of its own for the
-/// keys' sequence, is an error.
+/// projects p_i of P features from the layer's input and adds p_i · K[r], without scaling, to the
+/// score of the key at relative position r. The table K is shared by the heads. Keys out of the
+/// table's range get no term. Throws in cross-attention, because position queries are projected from
+/// the input of self-attention, and with the scale 0.
 class InklingRelative : public PositionalEncoding {
  public:
   using Options = InklingRelativeOptions;  ///< Options of the constructor.
-  /// Registers `r` and `table`, normal with standard deviation 0.02.
+  /// Registers `r`, which starts like every Linear, and `table`, normal with standard deviation
+  /// 0.02. Throws if an option is out of its range.
   InklingRelative(Module& parent, HeadShape shape, Options options);
   void apply(AttentionInputs& inputs) const override;
   /// Returns the traits of an encoding with these options.
   static PositionTraits traits(const Options& o) {
-    return {.memory = o.log_floor == 0, .scores = true, .relative = o.log_floor == 0};
+    return {.scores = true, .relative = o.log_floor == 0};
   }
   std::string label() const override;
 
@@ -151,6 +156,8 @@ class InklingRelative : public PositionalEncoding {
   /// K [1, R, P]. R = extent, and the last row is the query's own position; bidirectional: R =
   /// 2·extent − 1. Transformers' `rel_logits_proj.proj` [P, extent] has the reverse order.
   const Tensor table;
+  /// The factors of Options::clip [H, P], initially 1; undefined without it.
+  const Tensor factors;
 };
 
 /// Returns a factory of InklingRelative.

@@ -8,6 +8,7 @@
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/matmul.h"
+#include "ops/reduce.h"
 #include "ops/view.h"
 #include "tests/conformance/families.h"
 #include "tests/support/stand_in.h"
@@ -186,6 +187,7 @@ nn::InklingRelative::Options inkling_options(const Tensors& x, const Config& con
   inputs.options.scale = 1 / double(inputs.q.size(3));
   return {.dim = proj.size(0),
           .extent = proj.size(1),
+          .clip = config.number("clip", 0),
           .log_floor = config.integer("log_floor", 0),
           .log_strength = config.number("log_strength", 0.1)};
 }
@@ -198,13 +200,18 @@ Tensor inkling_rows(const Tensors& x) {
 void inkling(const Tensors& x, const Config& config, AttentionInputs& inputs) {
   const nn::InklingRelative::Options o = inkling_options(x, config, inputs);
   const int64_t m = inputs.n_queries(), first = inputs.n_keys() - m;
-  Tensor p = matmul(x["in.x"], x["param.r"].transpose(0, 1)) * double(inputs.q.size(3));
-  p = p.reshape({inputs.q.size(0), m, inputs.q.size(1), o.dim}).transpose(1, 2);
+  Tensor p = matmul(x["in.x"], x["param.r"].transpose(0, 1));
+  p = p.reshape({inputs.q.size(0), m, inputs.q.size(1), o.dim});
+  if (o.clip > 0) {
+    p = p * x["param.factors"];
+    p = p * minimum(o.clip / (sqrt(sum(p * p, {3}, true)) + 1e-6), 1);
+  }
+  p = p.transpose(1, 2) * double(inputs.q.size(3));
   if (o.log_floor > 0) {
     std::vector<double> factors;
     for (int64_t i = first; i < first + m; ++i)
-      factors.push_back(
-          1 + o.log_strength * std::log(std::max(double(i + 1) / double(o.log_floor), 1.0)));
+      factors.push_back(1 + o.log_strength *
+                                std::log(std::max(double(i + 1) / double(o.log_floor), 1.0)));
     const Tensor factor = tensor(factors, {m, 1}).to(p.dtype()).to(p.device());
     p = p * factor;
     inputs.q = inputs.q * factor;
@@ -220,6 +227,7 @@ void inkling_module(const Tensors& x, const Config& config, AttentionInputs& inp
   nn::Module owner;
   nn::InklingRelative position(owner, shape, o);
   connect(position.r.weight, x, "param.r");
+  if (o.clip > 0) connect(position.factors, x, "param.factors");
   testing::stand_in(inkling_rows(x), position.table);
   inputs.x = x["in.x"];
   position.apply(inputs);

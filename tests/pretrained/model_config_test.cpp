@@ -86,6 +86,8 @@ TEST_CASE("absent fields of config.json have the defaults of transformers", "[pr
   CHECK(gemma3.layer.attention.soft_cap == 0);
   CHECK(gemma3.soft_cap == 0);
   CHECK(gemma3.layer.attention.qk_norm);
+  CHECK_THAT(error("gemma3_text", R"("attn_logit_softcapping": 50)"),
+             Containing("\"attn_logit_softcapping\" is set, which Gemma 3 does not use"));
   CHECK_THAT(error("gemma3_text", R"("rope_parameters": {"rope_theta": 5})"),
              Containing("\"rope_theta\""));
   CHECK_THAT(error("gemma3_text", R"("rope_scaling": {"rope_type": "linear", "factor": 2},

@@ -297,8 +297,10 @@ TEST_CASE("InklingRelative: shapes, initial values and errors") {
                     "[InklingRelative] dim 0, extent 1024; both must be at least 1");
   CHECK_THROWS_WITH(InklingRelative(third, heads, {.extent = 0}),
                     "[InklingRelative] dim 16, extent 0; both must be at least 1");
-  CHECK_THROWS_WITH(InklingRelative(third, heads, {.log_floor = -1}),
-                    "[InklingRelative] log_floor -1; must be 0 (none) or more");
+  for (const nn::InklingRelativeOptions& wrong :
+       {nn::InklingRelativeOptions{.log_floor = -1}, {.log_strength = -1}, {.clip = INFINITY}})
+    CHECK_THROWS_WITH(InklingRelative(third, heads, wrong),
+                      Containing("none may be negative or infinite"));
   nn::AttentionInputs inputs = make_call(2, 2);
   CHECK_THROWS_WITH(
       past.apply(inputs),
@@ -348,8 +350,10 @@ TEST_CASE("InklingRelative: scores grow with the logarithm of the position from 
       const Tensor row = without.slice(2, i, i + 1).slice(3, 0, i + 1);
       CHECK(worst_error(scores.slice(2, i, i + 1).slice(3, 0, i + 1), row * factor) < 1e-13);
     }
-    // With a cache, and behind padding, a position has the factor of the whole sequence.
+    // With a memory or a cache, and behind padding, a position has the factor of the whole sequence.
     const Tensor want = layer(x, {.causal = true});
+    const nn::AttentionInputs last = layer.project(x.slice(1, 7), x, {.causal = true});
+    CHECK(worst_error(layer.attend(last), want.slice(1, 7)) < 1e-12);
     nn::KeyValueCache cache = layer.make_cache();
     nn::ForwardContext forward;
     if (padded > 0) forward.left_padding = {padded};
