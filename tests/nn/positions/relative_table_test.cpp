@@ -365,6 +365,22 @@ TEST_CASE("InklingRelative: scores grow with the logarithm of the position from 
   }
 }
 
+TEST_CASE("InklingRelative: a limited cache counts positions from the start of the sequence") {
+  manual_seed(3);
+  nn::MultiHeadAttention layer(
+      {.d_model = 8,
+       .n_heads = 2,
+       .position = nn::inkling_relative({.dim = 3, .extent = 5, .clip = 1, .log_floor = 4})});
+  layer.to(f64);
+  const Tensor x = fixed_noise({1, 14, 8}, 7);
+  const Tensor want = layer(x, {.causal = true, .window = 7});
+  nn::KeyValueCache cache = layer.make_cache(6);
+  Tensors parts;
+  for (int64_t i = 0; i < x.size(1); ++i)
+    parts.push_back(layer(x.slice(1, i, i + 1), {.causal = true}, &cache));
+  CHECK(worst_error(cat(parts, 1), want) < 1e-12);
+}
+
 TEST_CASE("add_key_side_term: gradients and second gradients equal finite differences") {
   for (const int64_t tables : {1, 3}) {
     const nn::AttentionInputs made = make_call(2, 4, 1);
