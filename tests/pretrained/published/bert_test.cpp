@@ -71,6 +71,20 @@ TEST_CASE("BERT loads from its checkpoint", "[published]") {
     const nn::TokenBatch padded(as_batch(longer), as_batch(hidden).to(u8));
     CHECK(worst_error(model(padded)[0].slice(0, 0, 10), expected(zeros_)) < 1e-10);
   }
+  SECTION("RoBERTa's table has rows before the first position") {
+    nn::Bert::Options o = options();
+    o.first_position = 2;
+    o.max_length = 14;
+    nn::Bert roberta(o);
+    roberta.to(f64).eval();
+    nn::copy_state(model, roberta);
+    const Tensor &from = model.embedding.positions.table, &to = roberta.embedding.positions.table;
+    REQUIRE(to.shape() == from.shape());
+    to.detach().slice(0, 2).copy_(from.detach().slice(0, 0, 14));
+    CHECK(worst_error(roberta(batch)[0], expected(zeros_)) < 1e-10);
+    CHECK_THROWS_WITH(roberta(nn::TokenBatch(zeros({1, 15}, {.dtype = i64}))),
+                      Containing("at most max_length 14"));
+  }
   SECTION("the pooled vector is a layer over the first token") {
     const Tensor y = model(batch);
     const Tensor w = file["bert.pooler.dense.weight"].to(f64).to(y.device());
