@@ -189,5 +189,5 @@ TEST_CASE("embed refuses a language model", "[examples][published]") {
   CHECK(ended.status == 2);
   CHECK(ended.complaint() == "embed: [SentenceEncoder] " + chat.file("") +
                                  ": a model of the type \"llama\" does not encode sentences; "
-                                 "supported are BERT and DeBERTa");
+                                 "supported are BERT, RoBERTa and DeBERTa");
 }
