@@ -384,7 +384,7 @@ TEST_CASE("InklingRelative: a limited cache counts positions from the start of t
 TEST_CASE("add_key_side_term: gradients and second gradients equal finite differences") {
   for (const int64_t tables : {1, 3}) {
     const nn::AttentionInputs made = make_call(2, 4, 1);
-    for (Tensor x : {made.q, made.k, made.v}) x.set_requires_grad();
+    for (const Tensor& x : {made.q, made.k, made.v}) x.set_requires_grad();
     testing::check_gradients(
         [](const Tensors& x) {
           nn::AttentionInputs inputs{x[0], x[1], x[2], {}};
