@@ -123,6 +123,12 @@ TEST_CASE("attention: the schemes of the papers agree with the reference") {
        .shared = true,
        .relative_query = true,
        .d_query = 4},  // Inkling
+      {.queries = length,
+       .d = 4,
+       .causal = true,
+       .table = 65,
+       .relative_query = true,
+       .d_query = 24},
       {.queries = length, .d = 4, .bidirectional = true, .relative_bias = true, .scale = 1},  // T5
       {.queries = length, .d = 4, .causal = true, .relative_bias = true, .bias = "HN"},
       music};
