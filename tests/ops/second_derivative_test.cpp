@@ -25,7 +25,7 @@ struct Fused {
 Tensor some_padding() { return tensor<bool>({false, false, true, false}, {1, 4}); }
 
 std::vector<Fused> attentions() {
-  const auto plain = [](AttentionMask mask) {
+  const auto plain = [](const AttentionMask& mask) {
     return [mask](const Tensors& x) {
       return attention(x[0], x[1], x[2], {.mask = mask, .implementation = Implementation::fused});
     };

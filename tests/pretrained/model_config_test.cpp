@@ -23,7 +23,7 @@ std::string llama_fields(const std::string& more) {
 
 nn::LanguageModel::Options options_of(const std::string& type, const std::string& fields) {
   JsonReader c = JsonReader::parse("load_pretrained", "config.json", fields);
-  const nn::LanguageModel::Options o = nn::pretrained::language_model_config(type, c).options;
+  nn::LanguageModel::Options o = nn::pretrained::language_model_config(type, c).options;
   c.finish();
   return o;
 }

@@ -240,8 +240,8 @@ TEST_CASE("of several chat templates the default one is read", "[pretrained]") {
   CHECK(chat_template("\"a\"") == "a");
   CHECK(chat_template(R"([{"name": "tool_use", "template": "t"},
                          {"name": "default", "template": "d"}])") == "d");
-  CHECK(chat_template(R"([{"name": "tool_use", "template": "t"}])") == "");
-  CHECK(chat_template("null") == "");
+  CHECK(chat_template(R"([{"name": "tool_use", "template": "t"}])").empty());
+  CHECK(chat_template("null").empty());
   CHECK_THROWS_WITH(chat_template("3"), Containing("\"chat_template\" is 3; expected a list"));
 }
 

@@ -34,7 +34,7 @@ struct Fixture {
   }
   /// Returns the text written since the last call.
   std::string taken() {
-    const std::string text = out.str();
+    std::string text = out.str();
     out.str("");
     return text;
   }

@@ -147,7 +147,7 @@ TEST_CASE("attention identities: the biases u and v of Transformer-XL are option
     for (int64_t i = 0; i < m; ++i)
       for (int64_t j = 0; j < n; ++j) {
         const int64_t lag = i + n - m - j, h = bh % 2;
-        double s = -INFINITY;
+        double s = -HUGE_VAL;
         for (int64_t c = 0; c < d && lag >= 0; ++c) {
           if (c == 0) s = 0;
           const double x = query[size_t((bh * m + i) * d + c)];
@@ -304,7 +304,7 @@ TEST_CASE("attention_mask is true for hidden keys") {
   auto text = [](const Tensor& mask) {
     std::string rows;
     for (int64_t i = 0; i < mask.size(0); ++i) {
-      for (int64_t j = 0; j < mask.size(1); ++j) rows += mask[i][j].item() ? 'x' : '.';
+      for (int64_t j = 0; j < mask.size(1); ++j) rows += mask[i][j].item() != 0 ? 'x' : '.';
       rows += i + 1 < mask.size(0) ? "/" : "";
     }
     return rows;

@@ -39,7 +39,7 @@ void add_masks(AttentionMask& mask, const AttentionSetup& s, int64_t n, uint64_t
     return int64_t(random_bits({7, stream}, at++) % uint64_t(std::max<int64_t>(below, 1)));
   };
   const auto mask_of = [&](const Shape& shape, int64_t one_in) {
-    const Tensor x = zeros(shape, {.dtype = boolean, .device = cpu});
+    Tensor x = zeros(shape, {.dtype = boolean, .device = cpu});
     for (int64_t i = 0; i < x.numel(); ++i) x.data<bool>()[i] = draw(one_in) == 0;
     return x;
   };
@@ -162,7 +162,7 @@ AttentionSetup random_setup(uint64_t number) {
   s.values = pick({0, 0, 0, 1});
   constexpr const char* biases[] = {"", "HN", "BHMN", "HMN", "MN", "BM", "-"};
   s.bias = biases[pick({0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6})];
-  s.scale = pick({0, 0, 1});
+  s.scale = double(pick({0, 0, 1}));
   s.d_query = pick({0, 0, 1, 8, 16, 50});
   return s;
 }
@@ -185,7 +185,7 @@ AttentionSetup random_masked_setup(uint64_t number) {
   constexpr const char* axes[] = {"", "MN", "BHMN", "BMN", "HN", "M"};
   s.hidden = axes[pick({0, 0, 0, 1, 2, 3, 4, 5})];
   s.sinks = pick({0, 0, 1});
-  s.soft_cap = pick({0, 0, 1});
+  s.soft_cap = double(pick({0, 0, 1}));
   return s;
 }
 
