@@ -225,8 +225,8 @@ class AttentionWorker {
             .from(band.row, 0)
             .gemm(s.rows, p_.dp, band.count, product_scale(), ds, run.column > 0 ? T(1) : keep,
                   dposition.at(s.b, s.h, s.i0), dposition.row);
-        gemm(band.count, p_.dp, s.rows, product_scale(), transposed(ds), queries(position_, s), T(1),
-             to.rows.at(s.b, s.h, band.row), to.rows.row);
+        gemm(band.count, p_.dp, s.rows, product_scale(), transposed(ds), queries(position_, s),
+             T(1), to.rows.at(s.b, s.h, band.row), to.rows.row);
       }
     }
   }

@@ -222,8 +222,8 @@ auto scores_of(const Tensor& queries, const Tensor& keys, const AttentionOptions
   const int64_t heads = queries.size(1), groups = keys.size(1), size = queries.size(3);
   const Tensor& position = o.relative_query.defined() ? o.relative_query : queries;
   const Shape shape{queries.size(0), heads, queries.size(2), keys.size(2)};
-  return [=, q = Values(queries), k = Values(keys),
-          p = Values(position), width = o.relative_keys.defined() ? position.size(3) : 0,
+  return [=, q = Values(queries), k = Values(keys), p = Values(position),
+          width = o.relative_keys.defined() ? position.size(3) : 0,
           bias = Values(o.bias.defined() ? broadcast_to(o.bias, shape) : Tensor()),
           key_table = Table(o.relative_keys), relative_bias = Table(o.relative_bias),
           visible = Visible(o.mask, shape), scale = o.scale.value_or(1 / std::sqrt(double(size)))](

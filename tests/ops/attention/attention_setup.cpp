@@ -13,11 +13,11 @@ std::string describe(const AttentionSetup& s) {
              ", D ", s.d, ", Dv ", s.d_value, s.causal ? ", causal" : "", ", window ", s.window,
              ", block ", s.block, ", padded ", s.padded, ", table ", s.table, " ", out_of_range,
              s.bidirectional ? " bidirectional" : "", s.shared ? " shared" : "",
-             s.relative_query ? str(", position query ", s.d_query) : "", s.relative_bias ? ", lag bias" : "",
-             s.values ? ", value table" : "", ", bias ", s.bias, ", scale ", s.scale, ", dropout ",
-             s.dropout, ", window_after ", s.window_after, ", segments ", s.segments,
-             s.prefix ? ", prefix" : "", ", global ", s.global, ", hidden ", s.hidden,
-             s.sinks ? ", sinks" : "", ", soft cap ", s.soft_cap);
+             s.relative_query ? str(", position query ", s.d_query) : "",
+             s.relative_bias ? ", lag bias" : "", s.values ? ", value table" : "", ", bias ",
+             s.bias, ", scale ", s.scale, ", dropout ", s.dropout, ", window_after ",
+             s.window_after, ", segments ", s.segments, s.prefix ? ", prefix" : "", ", global ",
+             s.global, ", hidden ", s.hidden, s.sinks ? ", sinks" : "", ", soft cap ", s.soft_cap);
 }
 
 namespace {
