@@ -22,21 +22,20 @@ namespace {
 constexpr const char* vocabulary_note = "vocabulary.tokens";
 constexpr const char* first_note = "memory.first";  // position of the first row of the memory
 
-// Computes the fingerprint in another thread if one can be started: a large text takes a while, and
-// training need not wait for the result. Waiting for it throws if the text of one of `files` changed
-// meanwhile.
+// Computes the fingerprint of a large text in another thread if one can be started: it takes a while,
+// and training need not wait for the result. Waiting for it throws if one of `files` changed before.
 std::shared_future<std::string> fingerprint(const nn::TokenStream& tokens,
                                             const MappedFiles& files = {}) {
-  return std::async([tokens, files] {
-    const auto digest = [&] {
-      Digest all;
-      tokens.each([&](int64_t token) { all.add(token); });
-      return all.text();
-    };
-    std::string print = digest();
-    for (const auto& file : files) file->check_unchanged([&] { return digest() == print; });
-    return print;
-  });
+  const auto compute = [tokens, files] {
+    Digest all;
+    tokens.each([&](int64_t token) { all.add(token); });
+    for (const auto& file : files) file->check_unchanged();
+    return all.text();
+  };
+  if (tokens.size() > 1 << 20) return std::async(compute);
+  std::shared_future<std::string> now = std::async(std::launch::deferred, compute);
+  now.wait();
+  return now;
 }
 
 const nn::TokenStream& enough(const nn::TokenStream& tokens, const LmSettings& s,
