@@ -165,8 +165,8 @@ LanguageModelConfig smollm3_config(JsonReader& c) {
 }
 
 // Gemma 2: sandwich norms, soft caps, and a window in every other layer, from the first one on.
-// Gemma 3: norms of q and k in place of soft caps, a window in all layers except every sixth, and
-// RoPE with another base in these layers.
+// Gemma 3: norms of q and k in place of soft caps, and a window in all layers except every sixth.
+// Layers with a window have RoPE with another base.
 LanguageModelConfig gemma_config(JsonReader& c, bool is_gemma3) {
   const LlamaDefaults defaults{.theta = is_gemma3 ? 1e6 : 1e4,
                                .max_length = is_gemma3 ? 131072 : 8192,

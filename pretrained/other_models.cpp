@@ -129,7 +129,7 @@ ModelConfig<Bert> roberta_config(JsonReader& c) {
 }
 
 ModelConfig<Bert> bert_config(JsonReader& c) {
-  ModelConfig<Bert> m{bert_base(c.size("vocab_size")), bert_names("bert")};
+  ModelConfig<Bert> m{bert_base(c.size("vocab_size")), bert_names()};
   read_bert_like(c, m, 2, 1e-12);
   c.require("position_embedding_type", "absolute");
   c.require("is_decoder", false);

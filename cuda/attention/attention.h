@@ -1,6 +1,6 @@
 // Fused softmax attention on the device (ops/attention/attention.h) on tensor cores: bf16 with D, Dv
-// and P (the width of relative_query) up to 128, f32 up to 64, in multiples of 8. Sums in f32; memory O((M + N) D),
-// apart from a dense bias and its gradient.
+// and P (the width of relative_query) up to 128, f32 up to 64, in multiples of 8. Sums in f32; memory
+// O((M + N) D), apart from a dense bias and its gradient.
 #pragma once
 
 #include "../../core/formulas/attention_operands.h"

@@ -246,8 +246,8 @@ struct QueryWarp {
 
   /// Computes Count tiles of the strips of slabs `from` …, for slab s from tile `place` + 2 s on:
   /// the product of left(slab, x), columns 16 x … of the queries' rows, x < used, with rows
-  /// `relative` … (relative positions) of the ring at `area`. If `with_bias`, adds their bias: in bf16 sums begin
-  /// with it, in f32 it is added last, so that products are not truncated at its last bit.
+  /// `relative` … (relative positions) of the ring at `area`. If `with_bias`, adds their bias: in bf16
+  /// sums begin with it, in f32 it is added last, so that products are not truncated at its last bit.
   template <int Count, int Slabs, int Tiles, class Left>
   __device__ void add_to_strip(float (&w)[Slabs][Tiles][4], int place, int from, const Left& left,
                                int area, int relative, int used, bool with_bias) const {

@@ -204,7 +204,8 @@ struct TransposedWarp {
         for (int e = 0; e < 4; ++e) f(x[sl][n][e], y[sl][n][e]);
   }
 
-  /// d += x times `steps` steps of 16 columns of the step's rows; if masked, only with the elements of x that dropout keeps.
+  /// d += x times the first `steps` steps of 16 columns of rows; if masked, only with the elements of
+  /// x that dropout keeps.
   __device__ void multiply_rows(Sums& d, const Scores& x, Step rows, const Kept& kept, bool masked,
                                 int steps = L::head / 16) const {
 #pragma unroll

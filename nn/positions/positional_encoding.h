@@ -55,9 +55,9 @@ struct AttentionInputs {
   bool continued = false;  ///< True if the cache already holds positions of earlier calls.
   /// True if the cache began with a prefix (ForwardContext::prefix_lengths) in an earlier call.
   bool after_prefix = false;
-  /// The layer's input [B, N, d_model], for kernels with gates, at the positions of the keys; with a
-  /// KV cache only at the new ones [B, M, d_model]. The last M positions are those of the queries.
-  /// Undefined in cross-attention.
+  /// The layer's input [B, N, d_model], for gates and position queries, at the positions of the keys;
+  /// with a KV cache only at the new ones [B, M, d_model]. The last M positions are those of the
+  /// queries. Undefined in cross-attention.
   Tensor x = {};
   /// Returns M.
   int64_t n_queries() const { return q.size(2); }
