@@ -21,7 +21,7 @@ function(stretto_flags target)
       list(APPEND warnings -Wno-shadow)  # false alarms on captures of structured bindings (LLVM issue 68605)
     endif()
   endif()
-  if(STRETTO_WERROR AND NOT STRETTO_SANITIZE)  # with sanitizers there are false alarms
+  if(STRETTO_WERROR AND NOT (STRETTO_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU"))  # false alarms
     list(APPEND warnings -Werror)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
   else()

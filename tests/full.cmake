@@ -22,7 +22,7 @@ endforeach()
 # Long entries start first, so that no core is idle at the end. Seconds on two cores, later replaced by
 # ctest's own measurements.
 set(costs
-  cuda_ptx_backwards 330 cuda_ptx_barriers 320 cuda_ptx_random 330 cuda_ptx_forwards 110
+  cuda_ptx_forwards 310 cuda_ptx_backwards 210
   cuda_ptx_programs 180 cuda_ptx_all_ops_attention 150 cuda_ptx_models 140 cuda_ptx_all_nn_positions 90
   cuda_ptx_all_nn_models 80 processes 80 every_program 75 cuda_ptx_little_shared 65
   package_install_page 55 cuda_ptx_budgets 55 package_contents 55 cuda_ptx_all_ops_spe 40 launch 40

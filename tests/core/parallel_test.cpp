@@ -207,7 +207,7 @@ TEST_CASE("workers round and flush subnormal numbers as the caller does", "[core
 }
 
 TEST_CASE("a forked process starts its own threads and computes at its exit", "[core][fork]") {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(STRETTO_SANITIZED) || defined(__SANITIZE_THREAD__)
   STRETTO_SKIP("sanitizers do not support threads after fork()");
 #endif
   const Threads guard(2);

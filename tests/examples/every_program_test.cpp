@@ -423,7 +423,7 @@ TEST_CASE("an evaluation that a signal interrupts is repeated when the run resum
 
 TEST_CASE("memory does not grow in proportion to the size of a text", "[examples]") {
   if (lm.path().empty()) STRETTO_SKIP("train_lm is not built");
-#ifdef __SANITIZE_ADDRESS__
+#ifdef STRETTO_SANITIZED
   STRETTO_SKIP("AddressSanitizer takes more address space than this test leaves");
 #endif
   const TempDir folder;

@@ -16,7 +16,7 @@ namespace {
     CHECK(takes_right);                               \
   } while (false)
 
-void take(bool) {}
+[[maybe_unused]] void take(bool) {}
 
 template <class T>
 void handles(T x, T y) {

@@ -224,8 +224,8 @@ TEMPLATE_TEST_CASE("gemm agrees with a naive product for matrices that are large
   }
 }
 
-TEMPLATE_TEST_CASE("gemm is bit-identical for any number of threads and of rows", "[core]", float,
-                   double) {
+TEMPLATE_TEST_CASE("gemm is bit-identical for any number of threads and of rows",
+                   "[core][exhaustive]", float, double) {
   using T = TestType;
   const int before = num_threads();
   for (const Size& s :

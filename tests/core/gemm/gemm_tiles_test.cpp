@@ -263,7 +263,7 @@ TEST_CASE("three bf16 terms represent an f32 value exactly", "[core]") {
 // and the roundings of an element: 16 in each chain of a tile, then those of the sum of the two
 // chains, 3 · 8 in the sum over the tiles of a block of 256 terms, and one for each block.
 TEST_CASE("the error of f32 products of tiles is bounded, with six products by that of f32 kernels",
-          "[core]") {
+          "[core][exhaustive]") {
   for (int64_t k : {64, 512, 4096})
     for (int kind = 0; kind < kinds; ++kind) {
       const Problem p = data(kind, 96, k);
@@ -388,7 +388,7 @@ TEST_CASE("bf16 products agree with sums in f64", "[core]") {
   set_num_threads(before);
 }
 
-TEST_CASE("products of a few rows are bit-identical to the whole product", "[core]") {
+TEST_CASE("products of a few rows are bit-identical to the whole product", "[core][exhaustive]") {
   for (Isa isa : with_tiles()) {
     const IsaCap cap(isa);
     for (const auto& [n, k] : {std::pair{1, 1}, {64, 32}, {70, 301}, {270, 1031}, {65, 513}}) {
@@ -403,7 +403,7 @@ TEST_CASE("products of a few rows are bit-identical to the whole product", "[cor
 }
 
 TEST_CASE("two rows times a B with a value outside the range of bf16 have the bits of f32 kernels",
-          "[core]") {
+          "[core][exhaustive]") {
   const int before = num_threads();
   for (float x : {std::numeric_limits<float>::infinity(), std::nanf(""), 3.4e38f})
     for (size_t at : {size_t(0), size_t(599 * 1000 + 7)}) {

@@ -91,7 +91,7 @@ void check_packed(Isa isa) {
 
 }  // namespace
 
-TEST_CASE("products with parts of a packed operand equal gemm bit for bit", "[core]") {
+TEST_CASE("products with parts of a packed operand equal gemm bit for bit", "[core][exhaustive]") {
   const Float32MatmulPrecision before = float32_matmul_precision();
   for (const Isa isa : {Isa::portable, Isa::avx2, Isa::avx512, Isa::amx, Isa::emulated}) {
     const IsaCap cap(isa);

@@ -50,25 +50,19 @@ stretto_stand_in(nccl 2 ${PROJECT_SOURCE_DIR}/tests/nccl/nccl.cpp)
 target_link_libraries(ptx_nccl PRIVATE ptx_cudart rt)
 add_dependencies(stretto_tests ptx_nccl)
 
-# The CUDA tests of the normal binary, and the op table tests, in three orders of warps and blocks.
-# cuda_ptx_barriers runs the files of barrier_tests forwards, with eager streams, before it removes barriers.
-set(barrier_tests bounds_test linear_attention_kernels_test feature_kernels_test attention_kernels_test
-  attention_mask_kernels_test attention_decode_test fft_kernels_test spe_kernels_test runtime_test
-  packed_layers_test)
+# The CUDA tests of the normal binary, and the op table tests, in two orders of warps and blocks; models
+# run in a third (below).
 file(GLOB ptx_tests RELATIVE ${ptx}/.. CONFIGURE_DEPENDS ${ptx}/../*_test.cpp)
 list(REMOVE_ITEM ptx_tests budgets_test.cpp)
 list(TRANSFORM ptx_tests REPLACE "\\.cpp$" "")
 list(APPEND ptx_tests op_table_test)
+list(TRANSFORM ptx_tests REPLACE "(.+)" "[#\\1]")
 set(streams_forwards eager)
 set(streams_backwards lazy)
-set(streams_random lazy)
-foreach(order forwards backwards random)
+foreach(order forwards backwards)
   set(order_tests ${ptx_tests})
-  if(order STREQUAL forwards)
-    list(REMOVE_ITEM order_tests ${barrier_tests})
-    list(TRANSFORM order_tests REPLACE "(.+)" "[#\\1]")
-  else()  # not on the CPU again; no large grids, as blocks that share bytes fail in any order
-    list(TRANSFORM order_tests REPLACE "(.+)" "[#\\1][cuda]~[large]")
+  if(order STREQUAL backwards)  # not on the CPU again; no large grids, as blocks that share bytes fail in any order
+    list(TRANSFORM order_tests APPEND "[cuda]~[large]")
   endif()
   list(JOIN order_tests "," order_tests)
   add_test(NAME cuda_ptx_${order} COMMAND stretto_tests --filenames-as-tags "${order_tests}")
@@ -130,14 +124,6 @@ set_tests_properties(${ptx_programs} PROPERTIES LABELS "cuda;ptx" TIMEOUT 900
 add_test(NAME cuda_ptx_little_shared COMMAND stretto_tests --filenames-as-tags "[#registry_test]")
 set_tests_properties(cuda_ptx_little_shared PROPERTIES LABELS "cuda;ptx" TIMEOUT 900
   ENVIRONMENT "${ptx_environment};PTX_SHARED=99")
-
-# Each barrier is removed (mutations.h), and some test file must fail; removing tests of bounds and
-# alignment needs all test files: run tests/cuda/ptx/scripts/mutations.sh by hand.
-list(JOIN barrier_tests "," barrier_test_names)
-add_test(NAME cuda_ptx_barriers COMMAND ${CMAKE_COMMAND} -E env KIND=barriers
-  TESTS=${barrier_test_names}
-  bash ${ptx}/scripts/mutations.sh ${PROJECT_BINARY_DIR})
-set_tests_properties(cuda_ptx_barriers PROPERTIES LABELS "cuda;ptx" TIMEOUT 900)
 
 # The machine code that ptxas made of the kernels, if there is a disassembler.
 add_test(NAME cuda_ptx_assembly COMMAND bash ${ptx}/scripts/assembly.sh ${PROJECT_BINARY_DIR})

@@ -54,10 +54,12 @@ TEST_CASE("training segments continue the columns of the segment before", "[segm
   }
   CHECK(error_of<Error>([] { nn::ContiguousBatches(counting(7), 4, 2); }) ==
         "[ContiguousBatches] 7 tokens in 4 columns; each must have at least 2");
-  for (const auto& [batch, length] : {std::pair{0, 2}, {-1, 2}, {2, 0}, {2, -1}})
+  const auto refused = [](int batch, int length) {
     CHECK(
         error_of<Error>([&] { nn::ContiguousBatches(counting(9), batch, length); }) ==
         str("[ContiguousBatches] batch ", batch, ", length ", length, "; both must be at least 1"));
+  };
+  refused(0, 2), refused(-1, 2), refused(2, 0), refused(2, -1);
 }
 
 TEST_CASE("every held-out token except the first is scored once", "[segments]") {
