@@ -31,7 +31,7 @@ const FeedForward::Options& checked(const FeedForward::Options& o) {
 FeedForward::FeedForward(Options o) : options(checked(o)) { make(); }
 
 FeedForward::FeedForward(Module& parent, std::string name, Options o)
-    : Module(parent, std::move(name)), options(checked(o)) {
+    : PositionWise(parent, std::move(name)), options(checked(o)) {
   make();
 }
 

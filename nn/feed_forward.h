@@ -1,6 +1,8 @@
 // The feed-forward network of a Transformer layer.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <optional>
 
 #include "../ops/feed_forward.h"
@@ -15,6 +17,20 @@ using stretto::Activation;
 /// Returns "relu", "gelu", "gelu_tanh" or "silu".
 const char* name(Activation f);
 
+struct FeedForwardOptions;
+
+/// Base class of the networks that a layer applies to each position by itself.
+class PositionWise : public Module {
+ public:
+  using Module::Module;
+  /// x [.., d_model] → [.., d_model].
+  virtual Tensor operator()(const Tensor& x, const ForwardContext& forward = {}) const = 0;
+};
+
+/// A factory of such networks, as FeedForwardOptions::network accepts it.
+using MakePositionWise =
+    std::function<std::unique_ptr<PositionWise>(Module& parent, const FeedForwardOptions& options)>;
+
 /// Options of FeedForward.
 struct FeedForwardOptions {
   int64_t d_model = 0;   ///< Dimension of input and output, at least 1.
@@ -25,14 +41,26 @@ struct FeedForwardOptions {
   std::optional<double> dropout = {};
   bool bias = true;    ///< Biases of the linear layers.
   bool gated = false;  ///< Gated linear unit.
+  /// In a layer: constructs another network in place of FeedForward, such as experts. d_hidden may
+  /// then stay 0.
+  MakePositionWise network = {};
 };
+
+/// Returns a factory that constructs N(parent, options, arguments…), for your own network. Its
+/// parameters are best named as FeedForward's: PositionWise(parent, "feed_forward").
+template <class N, class... Arguments>
+MakePositionWise position_wise(Arguments... arguments) {
+  return [=](Module& parent, const FeedForwardOptions& options) {
+    return std::make_unique<N>(parent, options, arguments...);
+  };
+}
 
 /// linear2(dropout(f(linear1(x)))), position by position (Vaswani et al., 2017, §3.3).
 ///
 /// Gated: linear2(dropout(f(gate(x)) · up(x))), a GLU (Shazeer, 2020, eq. 6). The activation is
 /// applied to the gate, and linear1 has the name "gate". In T5 1.1 (gelu_tanh) gate is wi_0 and up
 /// is wi_1; LLaMA has silu.
-class FeedForward : public Module {
+class FeedForward : public PositionWise {
  public:
   using Options = FeedForwardOptions;  ///< Options of the constructor.
   /// Constructs a root module. Throws if a size is below 1.
@@ -41,7 +69,7 @@ class FeedForward : public Module {
   FeedForward(Module& parent, std::string name, Options options);
 
   /// x [.., d_model] → [.., d_model]. Under sequence parallelism each process has its own dropout.
-  Tensor operator()(const Tensor& x, const ForwardContext& forward = {}) const;
+  Tensor operator()(const Tensor& x, const ForwardContext& forward = {}) const override;
   std::string label() const override;
 
   const Options options;  ///< As passed to the constructor.

@@ -69,6 +69,15 @@ struct ForwardContext {
   /// the encoding (RelativeSinusoid).
   Tensor shared_table = {};
   std::shared_ptr<PassStore> store = {};  ///< Null if nothing is shared.
+
+  /// Adds a term, a scalar, to the loss of the training step, such as the balance of experts. Does
+  /// nothing if nothing is shared. Throws within recompute(), which would lose its gradient.
+  void add_loss(const Tensor& term) const;
+  /// Returns `loss` plus the terms that the modules of this pass have added:
+  ///
+  ///     const nn::ForwardContext forward = nn::begin_forward();
+  ///     const Tensor loss = forward.total_loss(mean(model.nll(tokens, targets, forward)));
+  Tensor total_loss(const Tensor& loss) const;
 };
 
 /// Returns the context of a new forward pass. If `sequence_group` has several processes, n is the

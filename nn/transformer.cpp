@@ -13,9 +13,10 @@ namespace {
 
 // Fills in the options of attention and feed-forward network that the layer determines.
 LayerOptions completed(const char* op, LayerOptions o, bool context = false) {
-  check(o.d_model >= 1 && o.attention.n_heads >= 1 && o.feed_forward.d_hidden >= 1, op, "d_model ",
-        o.d_model, ", attention.n_heads ", o.attention.n_heads, ", feed_forward.d_hidden ",
-        o.feed_forward.d_hidden, "; must be at least 1");
+  check(o.d_model >= 1 && o.attention.n_heads >= 1 &&
+            (o.feed_forward.d_hidden >= 1 || o.feed_forward.network),
+        op, "d_model ", o.d_model, ", attention.n_heads ", o.attention.n_heads,
+        ", feed_forward.d_hidden ", o.feed_forward.d_hidden, "; must be at least 1");
   for (int64_t* part : {&o.attention.d_model, &o.feed_forward.d_model}) {
     check(*part == 0 || *part == o.d_model, op, "d_model of attention or feed_forward is ", *part,
           ", d_model of the layer ", o.d_model, "; must be 0 or the same");
@@ -34,7 +35,25 @@ LayerOptions completed(const char* op, LayerOptions o, bool context = false) {
   return o;
 }
 
+template <class T>
+T& part_as(const char* op, Module& part, const char* name) {
+  auto* const as = dynamic_cast<T*>(&part);
+  check(as, op, "the layer has ", part.label(), "; this call needs ", name);
+  return *as;
+}
+
 }  // namespace
+
+std::unique_ptr<Mixer> make_mixer(Module& layer, const LayerOptions& options) {
+  if (options.mixer) return options.mixer(layer, options.d_model);
+  return std::make_unique<MultiHeadAttention>(layer, "self_attention", options.attention);
+}
+
+std::unique_ptr<PositionWise> make_network(Module& layer, const LayerOptions& options) {
+  const FeedForwardOptions& o = options.feed_forward;
+  if (o.network) return o.network(layer, o);
+  return std::make_unique<FeedForward>(layer, "feed_forward", o);
+}
 
 void ResidualStream::add(const Tensor& branch, const Dropout& dropout,
                          const ForwardContext& forward) {
@@ -84,7 +103,7 @@ Tensor TransformerLayer::operator()(const Tensor& x, const AttentionMask& mask,
 void TransformerLayer::operator()(ResidualStream& x, const AttentionMask& mask,
                                   KeyValueCache* cache, const ForwardContext& forward) const {
   const Tensor input = options.norm == NormPlace::post ? x.value() : x.normed(norm1);
-  add_branches(x, input, self_attention(input, mask, cache, forward), forward);
+  add_branches(x, input, (*mixer)(input, mask, cache, forward), forward);
 }
 
 Tensor TransformerLayer::operator()(const Tensor& x, const Tensor& memory,
@@ -97,6 +116,7 @@ Tensor TransformerLayer::operator()(const Tensor& x, const Tensor& memory,
 
 void TransformerLayer::operator()(ResidualStream& x, const Tensor& memory,
                                   const AttentionMask& mask, const ForwardContext& forward) const {
+  const MultiHeadAttention& attention = self_attention();
   const Tensor input = x.value();
   check(!memory.defined() || (memory.dim() == 3 && memory.size(0) == input.size(0)),
         "TransformerLayer", "memory ", memory, " for x ", input, "; must be [B, m, d_model]");
@@ -106,8 +126,8 @@ void TransformerLayer::operator()(ResidualStream& x, const Tensor& memory,
   const Tensor context = post ? all : norm1(all), queries = post    ? input
                                                             : m > 0 ? context.slice(1, m)
                                                                     : context;
-  AttentionInputs inputs = self_attention.project(queries, context, mask, forward);
-  add_branches(x, queries, self_attention.attend(std::move(inputs)), forward);
+  AttentionInputs inputs = attention.project(queries, context, mask, forward);
+  add_branches(x, queries, attention.attend(std::move(inputs)), forward);
 }
 
 void TransformerLayer::add_branches(ResidualStream& x, const Tensor& input, const Tensor& attended,
@@ -119,16 +139,24 @@ void TransformerLayer::add_branches(ResidualStream& x, const Tensor& input, cons
     const Tensor before = x.value();
     x.add(attended, dropout, forward);
     x.value();  // added before norm2 is applied: the order in which gradients are summed
-    x.add(feed_forward(norm2 ? (*norm2)(before) : input, forward), dropout, forward);
+    x.add((*network)(norm2 ? (*norm2)(before) : input, forward), dropout, forward);
   } else if (options.norm == NormPlace::post) {
     x.add(attended, dropout, forward);
     x = ResidualStream(x.normed(norm1));
-    x.add(feed_forward(x.value(), forward), dropout, forward);
+    x.add((*network)(x.value(), forward), dropout, forward);
     x = ResidualStream(x.normed(*norm2));
   } else {
     x.add(with(norm1_out, attended), dropout, forward);
-    x.add(with(norm2_out, feed_forward(x.normed(*norm2), forward)), dropout, forward);
+    x.add(with(norm2_out, (*network)(x.normed(*norm2), forward)), dropout, forward);
   }
+}
+
+MultiHeadAttention& TransformerLayer::self_attention() const {
+  return part_as<MultiHeadAttention>("TransformerLayer", *mixer, "MultiHeadAttention");
+}
+
+FeedForward& TransformerLayer::feed_forward() const {
+  return part_as<FeedForward>("TransformerLayer", *network, "FeedForward");
 }
 
 std::string TransformerLayer::label() const {
@@ -181,13 +209,20 @@ void DecoderLayer::operator()(ResidualStream& x, const Tensor& context, const At
     x.add(branch(post ? x.value() : x.normed(norm)), dropout, forward);
     if (post) x = ResidualStream(x.normed(norm));
   };
-  add(norm1, [&](const Tensor& t) {
-    return self_attention(t, self, cache ? &cache->self : nullptr, forward);
-  });
+  add(norm1,
+      [&](const Tensor& t) { return (*mixer)(t, self, cache ? &cache->self : nullptr, forward); });
   add(norm2, [&](const Tensor& t) {
     return cross_attention(t, context, cross, cache ? &cache->cross : nullptr, forward);
   });
-  add(norm3, [&](const Tensor& t) { return feed_forward(t, forward); });
+  add(norm3, [&](const Tensor& t) { return (*network)(t, forward); });
+}
+
+MultiHeadAttention& DecoderLayer::self_attention() const {
+  return part_as<MultiHeadAttention>("DecoderLayer", *mixer, "MultiHeadAttention");
+}
+
+FeedForward& DecoderLayer::feed_forward() const {
+  return part_as<FeedForward>("DecoderLayer", *network, "FeedForward");
 }
 
 std::string DecoderLayer::label() const {

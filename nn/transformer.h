@@ -1,4 +1,4 @@
-// Transformer layers: attention and a feed-forward network, each with a residual and a norm.
+// Transformer layers: a mixer, by default attention, and a feed-forward network, each with a residual and a norm.
 #pragma once
 
 #include <memory>
@@ -32,6 +32,7 @@ enum class Residual {
 struct LayerOptions {
   int64_t d_model = 0;  ///< Dimension of the layer; copied to attention and feed_forward.
   MultiHeadAttentionOptions attention = {};  ///< Options of attention; d_model may stay 0.
+  MakeMixer mixer = {};  ///< Constructs another mixer in place of self-attention; by default none.
   FeedForwardOptions feed_forward = {};  ///< d_model may stay 0; dropout: by default the layer's.
   NormPlace norm = NormPlace::pre;       ///< Place of the norms.
   Residual residual = Residual::sequential;  ///< Arrangement of the branches.
@@ -43,6 +44,11 @@ struct LayerOptions {
   /// Returns the options of the layer's norms.
   Norm::Options norms() const { return {d_model, norm_eps, norm_kind, norm_bias}; }
 };
+
+/// Constructs the mixer of a layer, a child of `layer`.
+std::unique_ptr<Mixer> make_mixer(Module& layer, const LayerOptions& options);
+/// Constructs the feed-forward network of a layer, a child of `layer`.
+std::unique_ptr<PositionWise> make_network(Module& layer, const LayerOptions& options);
 
 /// The sum of a stack's input and of the branches that its layers have added so far (the "residual
 /// stream"). The last branch is added by the op that computes the next norm, which then reads and
@@ -91,10 +97,17 @@ class TransformerLayer : public Module {
                   const ForwardContext& forward) const;
   std::string label() const override;
 
+  /// Returns the mixer as attention; throws if it is another.
+  MultiHeadAttention& self_attention() const;
+  /// Returns the feed-forward network; throws if it is another class.
+  FeedForward& feed_forward() const;
+
   const LayerOptions options;  ///< As passed, with defaults filled in.
-  MultiHeadAttention self_attention{*this, "self_attention", options.attention};  ///< Attention.
-  Norm norm1{*this, "norm1", options.norms()};  ///< Norm of the attention branch.
-  FeedForward feed_forward{*this, "feed_forward", options.feed_forward};  ///< Feed-forward network.
+  /// A MultiHeadAttention "self_attention", or the mixer of the options.
+  const std::unique_ptr<Mixer> mixer = make_mixer(*this, options);
+  Norm norm1{*this, "norm1", options.norms()};  ///< Norm of the mixer's branch.
+  /// A FeedForward "feed_forward", or the network of its options.
+  const std::unique_ptr<PositionWise> network = make_network(*this, options);
   /// Norm of the feed-forward branch; null with Residual::parallel_one_norm.
   const std::unique_ptr<Norm> norm2 = second_norm();
   const std::unique_ptr<Norm> norm1_out = out_norm("norm1_out");  ///< With NormPlace::sandwich.
@@ -136,14 +149,20 @@ class DecoderLayer : public Module {
                   const ForwardContext& forward) const;
   std::string label() const override;
 
+  /// Returns the mixer as attention; throws if it is another.
+  MultiHeadAttention& self_attention() const;
+  /// Returns the feed-forward network; throws if it is another class.
+  FeedForward& feed_forward() const;
+
   const LayerOptions options;  ///< As passed, with defaults filled in.
-  /// Self-attention.
-  MultiHeadAttention self_attention{*this, "self_attention", options.attention};
+  /// As in TransformerLayer.
+  const std::unique_ptr<Mixer> mixer = make_mixer(*this, options);
   Norm norm1{*this, "norm1", options.norms()};  ///< Norm of self-attention.
   /// Cross-attention, with softmax and without positions and window.
   MultiHeadAttention cross_attention{*this, "cross_attention", plain(options.attention)};
   Norm norm2{*this, "norm2", options.norms()};  ///< Norm of cross-attention.
-  FeedForward feed_forward{*this, "feed_forward", options.feed_forward};  ///< Feed-forward network.
+  /// As in TransformerLayer.
+  const std::unique_ptr<PositionWise> network = make_network(*this, options);
   Norm norm3{*this, "norm3", options.norms()};           ///< Norm of the feed-forward network.
   Dropout dropout{*this, "dropout", {options.dropout}};  ///< Dropout of the branches.
 

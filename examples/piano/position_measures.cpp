@@ -159,7 +159,7 @@ std::vector<PositionMeasure> position_measures(nn::LanguageModel& model, int64_t
     ~KeepDraws() { set_random_state(state); }
   } draws;
   const nn::EvalMode guard(model);
-  model.layers[0].self_attention.train();  // new noise is drawn in training mode only
+  model.layers[0].mixer->train();  // new noise is drawn in training mode only
   manual_seed(seed);
 
   const Device device = model.device();

@@ -122,7 +122,7 @@ MultiHeadAttention::Options MultiHeadAttention::completed(Options o) {
 MultiHeadAttention::MultiHeadAttention(Options o) : options(completed(std::move(o))) { make(); }
 
 MultiHeadAttention::MultiHeadAttention(Module& parent, std::string name, Options o)
-    : Module(parent, std::move(name)), options(completed(std::move(o))) {
+    : Mixer(parent, std::move(name)), options(completed(std::move(o))) {
   make();
 }
 
@@ -148,6 +148,14 @@ void MultiHeadAttention::make() {
   pack_parameters({q.weight, k.weight, v.weight});
   if (q.bias.defined() && k.bias.defined() && v.bias.defined())
     pack_parameters({q.bias, k.bias, v.bias});
+}
+
+MixerTraits MultiHeadAttention::traits() const {
+  return {.ordered = options.position || options.kernel.traits.ordered,
+          .bidirectional = options.position.traits.bidirectional,
+          .cache = true,
+          .key_padding = true,
+          .segments = options.kernel.traits.segments};
 }
 
 std::string MultiHeadAttention::label() const {
@@ -294,18 +302,10 @@ void MultiHeadAttention::check_limit(const KeyValueCache& cache) const {
         ", which is not relative; accepted: a relative positional encoding, or none");
 }
 
-void MultiHeadAttention::check_filled_here(const KeyValueCache& cache) const {
-  check(cache.layer == 0 || cache.layer == serial(), op,
-        "the cache was filled by the attention with serial number ", cache.layer,
-        ", but this one has ", serial(),
-        "; accepted: a cache that this layer of this model has filled, or an empty one");
-}
-
 // With `only_new_keys` the positional encoding is applied to the keys of this call only.
 void MultiHeadAttention::continue_from(AttentionInputs& inputs, KeyValueCache& cache,
                                        bool only_new_keys) const {
-  check_filled_here(cache);
-  cache.layer = serial();
+  claim(op, cache, *this);
   inputs.encoding_state = &cache.position;
   inputs.first_position = cache.dropped + (only_new_keys ? cache.length() : 0);
   inputs.continued = cache.length() > 0;
@@ -355,7 +355,7 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const AttentionMask& mask
   return all_or_nothing(cache, [&](KeyValueCache* after) {
     AttentionInputs inputs = project(x, x, mask, forward);
     if (after) continue_from(inputs, *after, encodes);
-    check_padding(inputs);
+    check_padding(op, forward.left_padding, x.size(0), mask);
     hide_other_segments(inputs);
     show_prefix(inputs, after);
     if (encodes && encodes_one_by_one(inputs))
@@ -413,7 +413,7 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,
         "packed segments in cross-attention; accepted: AttentionMask::hidden");
   return all_or_nothing(cache, [&](KeyValueCache* after) {
     const bool cached = after && after->k.defined();
-    if (cached) check_filled_here(*after);
+    if (after) claim(op, *after, *this);
     AttentionInputs inputs = project(x, cached ? x.slice(1, 0, 0) : context, mask, forward);
     inputs.first_position = 0;
     inputs.x = {};
@@ -425,7 +425,6 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,
         check_extends("values", after->v, inputs.v);
       } else {
         after->append(inputs.k, inputs.v);
-        after->layer = serial();
       }
       inputs.k = after->k;
       inputs.v = after->v;

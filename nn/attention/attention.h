@@ -6,10 +6,9 @@
 #include "../../core/formulas/attention_mask.h"
 #include "../../ops/create.h"
 #include "../linear.h"
-#include "../module.h"
 #include "../norm.h"
 #include "../positions/positional_encoding.h"
-#include "key_value_cache.h"
+#include "mixer.h"
 
 namespace stretto::nn {
 
@@ -115,7 +114,7 @@ struct MultiHeadAttentionOptions {
 
 /// Multi-head attention (Vaswani et al. 2017, §3.2.2): projects to q, k and v in heads, adds the
 /// positional encoding, applies the kernel, and projects the joined heads.
-class MultiHeadAttention : public Module {
+class MultiHeadAttention : public Mixer {
  public:
   using Options = MultiHeadAttentionOptions;  ///< Options of the constructor.
   /// Constructs a root module. Throws if the sizes, or positional encoding and kernel, do not fit
@@ -124,6 +123,7 @@ class MultiHeadAttention : public Module {
   /// Constructs a child of `parent`. Throws likewise.
   MultiHeadAttention(Module& parent, std::string name, Options options);
 
+  MixerTraits traits() const override;
   /// Self-attention: x [B, M, d_model] → [B, M, d_model]. With a cache, x continues the positions
   /// in it, and masks with a column per key have one for each cached and each new position. Throws
   /// if another attention has filled the cache.
@@ -131,7 +131,7 @@ class MultiHeadAttention : public Module {
   /// With ForwardContext::left_padding each sequence has the result that it has without its
   /// padding; outputs of the padding are undefined. mask.key_padding must then be undefined.
   Tensor operator()(const Tensor& x, const AttentionMask& mask = {}, KeyValueCache* cache = nullptr,
-                    const ForwardContext& forward = {}) const;
+                    const ForwardContext& forward = {}) const override;
   /// Cross-attention from x [B, M, d_model] to context [B, N, d_model] → [B, M, d_model]. For masks
   /// and positions, the queries are the last M of the N positions. With a cache, the first call
   /// stores the keys and values of the context, and later calls ignore `context`.
@@ -141,7 +141,7 @@ class MultiHeadAttention : public Module {
   /// `kept`, these are the first `kept` positions and the last of the others. See
   /// KeyValueCache::limit and kept. Throws for a limit with a kernel that has a recurrent state,
   /// and for `kept` with positions that are not relative or without a larger limit.
-  KeyValueCache make_cache(int64_t limit = 0, int64_t kept = 0) const;
+  KeyValueCache make_cache(int64_t limit = 0, int64_t kept = 0) const override;
   /// The first of two steps of attention, for models that modify the inputs before the second step:
   /// projects x [B, M, d_model] and context [B, N, d_model] to q, k and v in heads. For
   /// self-attention x are the last rows of the context, which AttentionInputs::x then has. first_position is that of `forward`; set
@@ -196,7 +196,6 @@ class MultiHeadAttention : public Module {
     return {options.n_heads, options.d_key, options.d_value, options.d_model, options.n_kv_heads};
   }
   void check_limit(const KeyValueCache& cache) const;
-  void check_filled_here(const KeyValueCache& cache) const;
   void continue_from(AttentionInputs& inputs, KeyValueCache& cache, bool only_new_keys) const;
   void apply_position(AttentionInputs& inputs) const;
   bool encodes_one_by_one(const AttentionInputs& inputs) const;

@@ -75,6 +75,14 @@ Tensors without_block(const Tensors& keys_and_values) {
 
 }  // namespace
 
+void claim(const char* op, KeyValueCache& cache, const Module& layer) {
+  check(cache.layer == 0 || cache.layer == layer.serial(), op,
+        "the cache was filled by the layer with serial number ", cache.layer, ", but this one has ",
+        layer.serial(),
+        "; accepted: a cache that this layer of this model has filled, or an empty one");
+  cache.layer = layer.serial();
+}
+
 void KeyValueCache::append(const Tensor& keys, const Tensor& values) {
   if (!k.defined()) {
     const Tensors own =

@@ -57,6 +57,9 @@ struct KeyValueCache {
   void reorder(const Tensor& rows);
 };
 
+/// Marks the cache as filled by this layer. Throws an Error of `op` if another layer has filled it.
+void claim(const char* op, KeyValueCache& cache, const Module& layer);
+
 /// Resizes an empty list to one cache per layer of a model. Throws an error of `op` if the list has
 /// another length, which means that another model has filled it.
 template <class Cache>

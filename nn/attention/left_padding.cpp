@@ -10,8 +10,6 @@
 namespace stretto::nn {
 namespace {
 
-constexpr const char* op = "MultiHeadAttention";
-
 // Returns the number of keys of sequence b that are padding.
 int64_t padding_keys(const AttentionInputs& inputs, int64_t b) {
   const int64_t n = inputs.forward.left_padding[size_t(b)] - inputs.first_position;
@@ -69,29 +67,37 @@ Tensor join(const Tensors& sequences, int64_t dim, Shape shape, const TensorOpti
 
 }  // namespace
 
-void check_padding(const AttentionInputs& inputs) {
-  const std::vector<int64_t>& padding = inputs.forward.left_padding;
+void check_padding(const char* op, const std::vector<int64_t>& padding, int64_t batch,
+                   const AttentionMask& mask) {
   if (padding.empty()) return;
-  check(int64_t(padding.size()) == inputs.q.size(0), op, "padding of ", int64_t(padding.size()),
-        " sequences in a batch of ", inputs.q.size(0), "; must have one entry for each sequence");
-  check(!inputs.options.mask.key_padding.defined(), op,
+  check(int64_t(padding.size()) == batch, op, "padding of ", int64_t(padding.size()),
+        " sequences in a batch of ", batch, "; must have one entry for each sequence");
+  check(!mask.key_padding.defined(), op,
         "both ForwardContext::left_padding and key_padding are set; accepted: one of them");
 }
 
-void hide_padding(AttentionInputs& inputs) {
-  const auto batch = int64_t(inputs.forward.left_padding.size());
-  const int64_t n = inputs.n_keys(), first = inputs.first_position;
+Tensor padding_mask(const std::vector<int64_t>& left_padding, int64_t first, int64_t n,
+                    Device device) {
+  const auto batch = int64_t(left_padding.size());
+  const auto hidden_of = [&](int64_t b) {
+    return std::clamp<int64_t>(left_padding[size_t(b)] - first, 0, n);
+  };
   bool any = false;
-  for (int64_t b = 0; b < batch; ++b) any = any || padding_keys(inputs, b) > 0;
-  if (!any) return;
+  for (int64_t b = 0; b < batch; ++b) any = any || hidden_of(b) > 0;
+  if (!any) return {};
   const auto make = [&] {
     Tensor hidden = zeros({batch, n}, {.dtype = boolean});
     for (int64_t b = 0; b < batch; ++b)
-      std::fill_n(hidden.data<bool>() + b * n, padding_keys(inputs, b), true);
+      std::fill_n(hidden.data<bool>() + b * n, hidden_of(b), true);
     return hidden;
   };
-  inputs.options.mask.key_padding =
-      device_table(inputs.q.device(), make, "hide_padding", n, first, inputs.forward.left_padding);
+  return device_table(device, make, "padding_mask", n, first, left_padding);
+}
+
+void hide_padding(AttentionInputs& inputs) {
+  const Tensor hidden = padding_mask(inputs.forward.left_padding, inputs.first_position,
+                                     inputs.n_keys(), inputs.q.device());
+  if (hidden.defined()) inputs.options.mask.key_padding = hidden;
 }
 
 void encode_one_by_one(AttentionInputs& inputs, const PositionalEncoding& encoding) {

@@ -13,9 +13,15 @@
 
 namespace stretto::nn {
 
-/// Throws unless the padding of `inputs`, if any, has one entry per sequence and no key_padding is
-/// set besides.
-void check_padding(const AttentionInputs& inputs);
+/// Throws an Error of `op` unless the padding, if any, has one entry per sequence of the batch and no
+/// key_padding is set besides.
+void check_padding(const char* op, const std::vector<int64_t>& left_padding, int64_t batch,
+                   const AttentionMask& mask);
+
+/// Returns the padding among the positions first … first + n − 1, bool [B, n], or an undefined tensor
+/// if there is none.
+Tensor padding_mask(const std::vector<int64_t>& left_padding, int64_t first, int64_t n,
+                    Device device);
 
 /// Adds the padding to the mask as key_padding, unless none of it is among the keys.
 void hide_padding(AttentionInputs& inputs);

@@ -1,6 +1,5 @@
 #include "nn/attention/mamba2.h"
 
-#include "core/all_or_nothing.h"
 #include "ops/attention/gated_linear_attention.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
@@ -29,13 +28,14 @@ Mamba2::Options Mamba2::checked(Options o) {
 Mamba2::Mamba2(Options o) : options(checked(o)) { reset_token_decays(a, b); }
 
 Mamba2::Mamba2(Module& parent, std::string name, Options o)
-    : Module(parent, std::move(name)), options(checked(o)) {
+    : Mixer(parent, std::move(name)), options(checked(o)) {
   reset_token_decays(a, b);
 }
 
 std::string Mamba2::label() const { return str("Mamba2(", n_heads(), " heads)"); }
 
-Tensor Mamba2::operator()(const Tensor& x, const AttentionMask& mask, LinearState* state) const {
+Tensor Mamba2::mix(const Tensor& x, const AttentionMask& mask, KeyValueCache* cache,
+                   const ForwardContext&) const {
   check(x.dim() == 3 && x.size(2) == options.d_model, op, "input ", x, "; must be [B, N, ",
         options.d_model, "]");
   const int64_t batch = x.size(0), n = x.size(1), groups = options.n_groups,
@@ -44,25 +44,32 @@ Tensor Mamba2::operator()(const Tensor& x, const AttentionMask& mask, LinearStat
   const auto heads = [&](const Tensor& t, int64_t h) {
     return t.reshape({batch, n, h, t.size(2) / h}).transpose(1, 2);
   };
-  return all_or_nothing(state, [&](LinearState* after) {
-    const Tensors parts = split(in(x), {d_inner(), d_inner() + 2 * of_groups, n_heads()}, 2);
-    const Tensors mixed = split(convolution(parts[1], mask, after ? &after->history : nullptr),
-                                {d_inner(), of_groups, of_groups}, 2);
-    const Tensor steps = softplus(parts[2].to(dtype) + b.to(dtype)).transpose(1, 2);  // Δ [B, H, N]
-    const Tensor values = heads(mixed[0], n_heads());
-    const Tensor inputs = (widened(values) * steps.unsqueeze(3)).to(x.dtype());
-    const GatedLinearAttentionOptions o{
-        .log_decay = -(steps * exp(a.to(dtype)).reshape({n_heads(), 1})),
-        .mask = mask,
-        .scale = 1,
-        .chunk = options.chunk};
-    const Tensor q = heads(mixed[2], groups), k = heads(mixed[1], groups);
-    Tensor y = after ? gated_linear_attention(q, k, inputs, *after, o)
-                     : gated_linear_attention(q, k, inputs, o);
-    y = (y + values * skip.reshape({n_heads(), 1, 1})).transpose(1, 2).flatten(2);
-    y = (y * silu(parts[0])).reshape({batch, n, groups, d_inner() / groups});
-    return out(rms_norm(y, {}, options.norm_eps).flatten(2) * norm);
-  });
+  LinearState* const state = cache ? &cache->state : nullptr;
+  const Tensors parts = split(in(x), {d_inner(), d_inner() + 2 * of_groups, n_heads()}, 2);
+  const Tensors mixed = split(convolution(parts[1], mask, state ? &state->history : nullptr),
+                              {d_inner(), of_groups, of_groups}, 2);
+  const Tensor steps = softplus(parts[2].to(dtype) + b.to(dtype)).transpose(1, 2);  // Δ [B, H, N]
+  const Tensor values = heads(mixed[0], n_heads());
+  const Tensor inputs = (widened(values) * steps.unsqueeze(3)).to(x.dtype());
+  const GatedLinearAttentionOptions o{
+      .log_decay = -(steps * exp(a.to(dtype)).reshape({n_heads(), 1})),
+      .mask = mask,
+      .scale = 1,
+      .chunk = options.chunk};
+  const Tensor q = heads(mixed[2], groups), k = heads(mixed[1], groups);
+  Tensor y = state ? gated_linear_attention(q, k, inputs, *state, o)
+                   : gated_linear_attention(q, k, inputs, o);
+  y = (y + values * skip.reshape({n_heads(), 1, 1})).transpose(1, 2).flatten(2);
+  y = (y * silu(parts[0])).reshape({batch, n, groups, d_inner() / groups});
+  return out(rms_norm(y, {}, options.norm_eps).flatten(2) * norm);
+}
+
+MakeMixer mamba2(Mamba2Options options) {
+  return [=](Module& parent, int64_t d_model) {
+    Mamba2Options o = options;
+    o.d_model = d_model;
+    return std::make_unique<Mamba2>(parent, "mixer", o);
+  };
 }
 
 }  // namespace stretto::nn

@@ -1,4 +1,5 @@
-// Mamba-2's mixer (Dao & Gu 2024), which takes the place of attention in a layer.
+// Mamba-2's mixer (Dao & Gu 2024), which takes the place of attention in a layer:
+// `.mixer = nn::mamba2()`.
 //
 // Reference: tests/reference/gated_layers.cpp, mamba2()
 #pragma once
@@ -6,12 +7,13 @@
 #include "../linear.h"
 #include "../norm.h"
 #include "gated_linear_attention.h"
+#include "mixer.h"
 
 namespace stretto::nn {
 
 /// Options of Mamba2. Names in flash-linear-attention and transformers are in brackets.
 struct Mamba2Options {
-  int64_t d_model = 0;     ///< Dimension of input and output, at least 1.
+  int64_t d_model = 0;     ///< Dimension of input and output, at least 1; 0 for mamba2().
   int64_t expand = 2;      ///< H·P is expand · d_model.
   int64_t d_head = 64;     ///< P, values per head (head_dim); must divide expand · d_model.
   int64_t d_state = 128;   ///< F, the dimension of queries and keys (state_size).
@@ -28,7 +30,7 @@ struct Mamba2Options {
 ///     output = out(norm(y ∘ silu(z)))
 ///
 /// C are the queries, B the keys. The norm is an RMS norm over the features of each group.
-class Mamba2 : public Module {
+class Mamba2 : public Mixer {
  public:
   using Options = Mamba2Options;  ///< Options of the constructor.
   /// Constructs a root module. Throws if the sizes do not fit together.
@@ -36,10 +38,9 @@ class Mamba2 : public Module {
   /// Constructs a child of `parent`. Throws if the sizes do not fit together.
   Mamba2(Module& parent, std::string name, Options options);
 
-  /// x [B, N, d_model] → [B, N, d_model]. The mask must be causal; key_padding and segments are
-  /// accepted. With a state, x continues the positions in it.
-  Tensor operator()(const Tensor& x, const AttentionMask& mask = {.causal = true},
-                    LinearState* state = nullptr) const;
+  MixerTraits traits() const override {
+    return {.cache = true, .key_padding = true, .segments = true};
+  }
   std::string label() const override;
 
   const Options options;  ///< As passed to the constructor.
@@ -65,8 +66,15 @@ class Mamba2 : public Module {
   const Tensor norm = parameter("norm", ones({d_inner()}));       ///< Weight of the norm [H·P].
   Linear out{*this, "out", {d_inner(), options.d_model, false}};  ///< H·P → d_model.
 
+ protected:
+  Tensor mix(const Tensor& x, const AttentionMask& mask, KeyValueCache* cache,
+             const ForwardContext& forward) const override;
+
  private:
   static Options checked(Options options);
 };
+
+/// Returns a factory of Mamba2; d_model is the layer's.
+MakeMixer mamba2(Mamba2Options options = {});
 
 }  // namespace stretto::nn

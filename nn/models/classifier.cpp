@@ -36,10 +36,11 @@ void init_dense(const Linear& layer) {
 }  // namespace
 
 void init_encoder_layer(const TransformerLayer& layer) {
-  const MultiHeadAttention& a = layer.self_attention;
-  for (const Linear* l : {&a.q, &a.k, &a.v, &a.out}) xavier_uniform_(l->weight);
-  const FeedForward& f = layer.feed_forward;
-  for (const Linear* l : {&f.linear1, &f.linear2, f.up ? &*f.up : nullptr}) {
+  if (const auto* a = dynamic_cast<MultiHeadAttention*>(layer.mixer.get()))
+    for (const Linear* l : {&a->q, &a->k, &a->v, &a->out}) xavier_uniform_(l->weight);
+  const auto* const f = dynamic_cast<FeedForward*>(layer.network.get());
+  if (!f) return;
+  for (const Linear* l : {&f->linear1, &f->linear2, f->up ? &*f->up : nullptr}) {
     if (!l) continue;
     xavier_uniform_(l->weight);
     if (l->bias.defined()) normal_(l->bias, 0, 1e-6);

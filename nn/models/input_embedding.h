@@ -34,10 +34,7 @@ struct InputOptions {
 /// the layers are set to no_position(). `other` names the options of the input.
 template <class Layers>
 void check_position(const char* op, const Layers& layers, bool absolute, const char* other) {
-  for (const auto& layer : layers) {
-    const MultiHeadAttentionOptions& o = layer.self_attention.options;
-    absolute = absolute || o.position || o.kernel.traits.ordered;
-  }
+  for (const auto& layer : layers) absolute = absolute || layer.mixer->traits().ordered;
   check(absolute, op, "there is no position; set .layer.attention.position or ", other,
         "; nn::no_position() states that none is wanted");
 }

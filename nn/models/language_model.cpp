@@ -34,7 +34,8 @@ void check_options(const MemoryOptions& m) {
 LanguageModel::Options completed(LanguageModel::Options o) {
   const LayerOptions& layer = o.layer;
   check(o.vocabulary >= 1 && o.n_layers >= 1 && layer.d_model >= 1 &&
-            layer.attention.n_heads >= 1 && layer.feed_forward.d_hidden >= 1,
+            layer.attention.n_heads >= 1 &&
+            (layer.feed_forward.d_hidden >= 1 || layer.feed_forward.network),
         op, "sizes must be at least 1: vocabulary ", o.vocabulary, ", n_layers ", o.n_layers,
         ", layer.d_model ", layer.d_model, ", layer.attention.n_heads ", layer.attention.n_heads,
         ", layer.feed_forward.d_hidden ", layer.feed_forward.d_hidden);
@@ -135,7 +136,7 @@ void LanguageModel::init_normal(double std) {
   for (const auto& [name, x] : named_parameters()) {
     const auto has = [&name = name](const char* part) { return name.find(part) != name.npos; };
     if (options.adaptive && !name.starts_with("layers.")) continue;
-    if ((has(".position.") && !sinusoidal()) || has(".kernel.")) continue;
+    if ((has(".position.") && !sinusoidal()) || has(".kernel.") || has(".mixer.")) continue;
     if (name.ends_with("bias"))
       constant_(x, 0);
     else
@@ -333,7 +334,7 @@ void LanguageModel::Cache::reorder(const Tensor& rows) {
 LanguageModel::Cache LanguageModel::make_cache(int64_t limit, int64_t kept) const {
   Cache cache;
   for (int64_t i = 0; i < options.n_layers; ++i)
-    cache.layers.push_back(layers[i].self_attention.make_cache(limit, kept));
+    cache.layers.push_back(layers[i].mixer->make_cache(limit, kept));
   return cache;
 }
 
@@ -346,8 +347,8 @@ LanguageModel::Cache LanguageModel::make_memory(MemoryOptions memory) const {
 
 Tensor LanguageModel::attention_scores(const Tensor& tokens) const {
   NoGrad guard;
-  return layers[0].self_attention.scores(attended(layers[0], embedding(tokens)),
-                                         visible(options.memory));
+  return layers[0].self_attention().scores(attended(layers[0], embedding(tokens)),
+                                           visible(options.memory));
 }
 
 std::vector<Tensor> LanguageModel::attention_weights(const Tensor& tokens) const {
@@ -358,7 +359,7 @@ std::vector<Tensor> LanguageModel::attention_weights(const Tensor& tokens) const
   Tensor x = embedding(tokens, forward);
   for (int64_t i = 0; i < options.n_layers; ++i) {
     const TransformerLayer& layer = layers[i];
-    weights.push_back(layer.self_attention.weights(attended(layer, x), mask));
+    weights.push_back(layer.self_attention().weights(attended(layer, x), mask));
     x = layer(x, mask, nullptr, forward);
   }
   return weights;

@@ -87,7 +87,7 @@ struct LanguageModelOptions {
 
   /// > 0: weights start as normally distributed numbers with this standard deviation, with mean 1
   /// for norms and mean 0 otherwise; biases start at 0. Positional encodings of the attention,
-  /// except shared_sinusoids, and kernels keep their own initialization; so do the sinks and the
+  /// except shared_sinusoids, kernels and mixers keep their own initialization; so do the sinks and the
   /// table of learned absolute positions with `adaptive`, but not without it.
   double init_std = 0;
 };

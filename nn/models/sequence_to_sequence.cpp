@@ -16,7 +16,7 @@ SequenceToSequence::Options checked(SequenceToSequence::Options o) {
   const char* op = "SequenceToSequence";
   check(o.source_vocabulary >= 1 && o.target_vocabulary >= 1 && o.layer.d_model >= 1 &&
             o.n_encoder_layers >= 1 && o.n_decoder_layers >= 1 &&
-            o.layer.feed_forward.d_hidden >= 1,
+            (o.layer.feed_forward.d_hidden >= 1 || o.layer.feed_forward.network),
         op, "sizes must be at least 1: source_vocabulary ", o.source_vocabulary,
         ", target_vocabulary ", o.target_vocabulary, ", layer.d_model ", o.layer.d_model,
         ", n_encoder_layers ", o.n_encoder_layers, ", n_decoder_layers ", o.n_decoder_layers,
@@ -77,7 +77,7 @@ void SequenceToSequence::make() {
 SequenceToSequence::Cache SequenceToSequence::make_cache(int64_t limit) const {
   Cache cache;
   for (int64_t i = 0; i < options.n_decoder_layers; ++i)
-    cache.layers.push_back({decoder.layers[i].self_attention.make_cache(limit), {}});
+    cache.layers.push_back({decoder.layers[i].mixer->make_cache(limit), {}});
   return cache;
 }
 
@@ -183,13 +183,13 @@ void t5_initialize(const SequenceToSequence& model) {
   if (model.target_embedding) normal_(model.target_embedding->weight);
   if (model.out) normal_(model.out->weight);
   for (int64_t i = 0; i < model.encoder.layers.size(); ++i) {
-    draw_attention(model.encoder.layers[i].self_attention);
-    draw_feed_forward(model.encoder.layers[i].feed_forward);
+    draw_attention(model.encoder.layers[i].self_attention());
+    draw_feed_forward(model.encoder.layers[i].feed_forward());
   }
   for (int64_t i = 0; i < model.decoder.layers.size(); ++i) {
-    draw_attention(model.decoder.layers[i].self_attention);
+    draw_attention(model.decoder.layers[i].self_attention());
     draw_attention(model.decoder.layers[i].cross_attention);
-    draw_feed_forward(model.decoder.layers[i].feed_forward);
+    draw_feed_forward(model.decoder.layers[i].feed_forward());
   }
 }
 

@@ -74,9 +74,9 @@ void VisionTransformer::make() {
   constant_(patches.projection.bias, 0);
   for (const TransformerLayer& layer : encoder.layers) {
     init_encoder_layer(layer);
-    const MultiHeadAttention& a = layer.self_attention;
-    for (const Linear* l : {&a.q, &a.k, &a.v, &a.out})
-      if (l->bias.defined()) constant_(l->bias, 0);
+    if (const auto* a = dynamic_cast<MultiHeadAttention*>(layer.mixer.get()))
+      for (const Linear* l : {&a->q, &a->k, &a->v, &a->out})
+        if (l->bias.defined()) constant_(l->bias, 0);
   }
   if (options.n_classes == 0) return;
   head.emplace(*this, "head", Linear::Options{options.layer.d_model, options.n_classes});

@@ -47,12 +47,12 @@ Tensors encoder(const Tensors& x, const Config& config, Implementation implement
                                           : nn::Activation::relu},
        .norm = config.choice("norm", {"post", "pre"}) == "pre" ? nn::NormPlace::pre
                                                                : nn::NormPlace::post});
-  connect(layer.self_attention.q, x, "param.attn.q");
-  connect(layer.self_attention.k, x, "param.attn.k");
-  connect(layer.self_attention.v, x, "param.attn.v");
-  connect(layer.self_attention.out, x, "param.attn.o");
-  connect(layer.feed_forward.linear1, x, "param.ff.1");
-  connect(layer.feed_forward.linear2, x, "param.ff.2");
+  connect(layer.self_attention().q, x, "param.attn.q");
+  connect(layer.self_attention().k, x, "param.attn.k");
+  connect(layer.self_attention().v, x, "param.attn.v");
+  connect(layer.self_attention().out, x, "param.attn.o");
+  connect(layer.feed_forward().linear1, x, "param.ff.1");
+  connect(layer.feed_forward().linear2, x, "param.ff.2");
   connect(layer.norm1, x, "param.norm.1");
   connect(*layer.norm2, x, "param.norm.2");
   AttentionMask visible{.causal = config.flag("causal", false),
@@ -82,15 +82,15 @@ Tensors transformer_xl(const Tensors& x, const Config& config, Implementation im
                                             .kernel = nn::softmax_kernel(implementation)},
                               .feed_forward = {.d_hidden = config.integer("ff")},
                               .norm = nn::NormPlace::post});
-  connect(layer.self_attention.q, x, "param.q");
-  connect(layer.self_attention.k, x, "param.k");
-  connect(layer.self_attention.v, x, "param.v");
-  connect(layer.self_attention.out, x, "param.o");
-  connect(layer.feed_forward.linear1, x, "param.ff.1");
-  connect(layer.feed_forward.linear2, x, "param.ff.2");
+  connect(layer.self_attention().q, x, "param.q");
+  connect(layer.self_attention().k, x, "param.k");
+  connect(layer.self_attention().v, x, "param.v");
+  connect(layer.self_attention().out, x, "param.o");
+  connect(layer.feed_forward().linear1, x, "param.ff.1");
+  connect(layer.feed_forward().linear2, x, "param.ff.2");
   connect(layer.norm1, x, "param.norm.1");
   connect(*layer.norm2, x, "param.norm.2");
-  for (const auto& [name, child] : layer.self_attention.children()) {
+  for (const auto& [name, child] : layer.self_attention().children()) {
     auto* position = dynamic_cast<nn::RelativeSinusoid*>(child);
     if (!position) continue;
     connect(position->r, x, "param.r");

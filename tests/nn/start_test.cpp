@@ -51,6 +51,12 @@ nn::LayerOptions with(const nn::MakePositionalEncoding& position) {
   return l;
 }
 
+struct Experts : nn::Module {
+  nn::MoE moe{*this,
+              {.d_model = 4, .d_hidden = 6},
+              {.n_experts = 3, .d_shared = 5, .shared_gate = true, .selection_bias = true}};
+};
+
 // AdaptiveSoftmax with its own tables.
 struct Softmax : nn::Module {
   nn::AdaptiveOptions options{
@@ -100,6 +106,7 @@ std::vector<MakeModule> modules() {
            .d_model = 8,
            .adaptive = nn::AdaptiveOptions{.d_embedding = 4, .cutoffs = {5, 10}, .div = 2}}),
       [] { return std::make_unique<Softmax>(); },
+      [] { return std::make_unique<Experts>(); },
       child<nn::MultiHeadAttention>(
           {.d_model = 8, .n_heads = 4, .n_kv_heads = 2, .qk_norm = nn::Norm::Options{}}),
       child<nn::MultiHeadAttention>({.d_model = 8, .gate = nn::AttentionGate::per_element}),
@@ -207,8 +214,8 @@ TEST_CASE("constructors leave no parameter uninitialized", "[module]") {
           if (!made.count(m[1])) missing.insert(m[1]);
         }
     }
-  CHECK(missing ==
-        std::set<std::string>{"AnyList", "AttentionKernel", "FeatureMap", "PositionalEncoding"});
+  CHECK(missing == std::set<std::string>{"AnyList", "AttentionKernel", "FeatureMap", "Mixer",
+                                         "PositionWise", "PositionalEncoding"});
 }
 
 TEST_CASE("a position table is initialized by its constructor or by reset_parameters()",

@@ -80,17 +80,17 @@ TEST_CASE("TransformerLayer: pre-norm and post-norm equal their formulas") {
     const auto m = make<TransformerLayer>(options);
     CHECK(m->norm1.options.eps == 1e-3);
     CHECK(m->norm2->options.eps == 1e-3);
-    const Tensor y = x + m->self_attention(m->norm1(x), causal);
-    const Tensor z = y + m->feed_forward((*m->norm2)(y));
+    const Tensor y = x + m->self_attention()(m->norm1(x), causal);
+    const Tensor z = y + m->feed_forward()((*m->norm2)(y));
     CHECK(same_bits((*m)(x, causal), z));
-    const Tensor hidden = gelu(m->feed_forward.linear1((*m->norm2)(y)));
-    CHECK(same_bits((*m)(x, causal), y + m->feed_forward.linear2(hidden)));
+    const Tensor hidden = gelu(m->feed_forward().linear1((*m->norm2)(y)));
+    CHECK(same_bits((*m)(x, causal), y + m->feed_forward().linear2(hidden)));
   }
   options.norm = NormPlace::post;
   {
     const auto m = make<TransformerLayer>(options);
-    const Tensor y = m->norm1(x + m->self_attention(x, causal));
-    CHECK(same_bits((*m)(x, causal), (*m->norm2)(y + m->feed_forward(y))));
+    const Tensor y = m->norm1(x + m->self_attention()(x, causal));
+    CHECK(same_bits((*m)(x, causal), (*m->norm2)(y + m->feed_forward()(y))));
   }
 }
 
@@ -168,13 +168,13 @@ TEST_CASE("DecoderLayer: pre-norm and post-norm equal their formulas") {
     const auto m = make<DecoderLayer>(options);
     Tensor y = x;
     if (norm == NormPlace::pre) {
-      y = y + m->self_attention(m->norm1(y), self);
+      y = y + m->self_attention()(m->norm1(y), self);
       y = y + m->cross_attention(m->norm2(y), context, cross);
-      y = y + m->feed_forward(m->norm3(y));
+      y = y + m->feed_forward()(m->norm3(y));
     } else {
-      y = m->norm1(y + m->self_attention(y, self));
+      y = m->norm1(y + m->self_attention()(y, self));
       y = m->norm2(y + m->cross_attention(y, context, cross));
-      y = m->norm3(y + m->feed_forward(y));
+      y = m->norm3(y + m->feed_forward()(y));
     }
     CHECK(same_bits((*m)(x, context, self, cross), y));
   }
@@ -237,9 +237,9 @@ TEST_CASE("layers: norm kind, gate, biases and scale reach every submodule") {
   CHECK(m->parameter_count() == 2 * 4 * 64 + 3 * 8 * 12 + 3 * 8);
   CHECK(m->norm3.label() == "RMSNorm(8)");
   CHECK(m->norm2.options.eps == 1e-6);
-  CHECK(m->self_attention.options.scale == 0.7);
+  CHECK(m->self_attention().options.scale == 0.7);
   CHECK(m->cross_attention.options.scale == 0.7);
-  CHECK(m->feed_forward.up);
+  CHECK(m->feed_forward().up);
   options.norm_kind = nn::NormKind::layer;
   options.norm_bias = false;
   CHECK(make<TransformerLayer>(options)->parameter_count() == 4 * 64 + 3 * 8 * 12 + 2 * 8);
@@ -251,11 +251,11 @@ TEST_CASE("layers drop only in training, with a new mask for every branch") {
   options.attention.dropout = 0.3;
   const auto e = make<TransformerLayer>(options);
   const auto d = make<DecoderLayer>(options);
-  CHECK(e->self_attention.options.dropout == 0.3);
-  CHECK(e->feed_forward.options.dropout == 0.4);
+  CHECK(e->self_attention().options.dropout == 0.3);
+  CHECK(e->feed_forward().options.dropout == 0.4);
   CHECK(d->cross_attention.options.dropout == 0.3);
   options.feed_forward.dropout = 0;
-  CHECK(make<TransformerLayer>(options)->feed_forward.options.dropout == 0);
+  CHECK(make<TransformerLayer>(options)->feed_forward().options.dropout == 0);
   const Tensor x = fixed_noise({2, 5, 8}, 1);
   auto draws = [](auto&& f) {
     const uint64_t before = random_state().next_stream;
@@ -306,15 +306,15 @@ TEST_CASE("TransformerLayer: parallel branches equal their formulas") {
   options.residual = nn::Residual::parallel;
   {
     const auto m = make<TransformerLayer>(options);
-    const Tensor attended = m->self_attention(m->norm1(x), causal);
-    CHECK(same_bits((*m)(x, causal), x + attended + m->feed_forward((*m->norm2)(x))));
+    const Tensor attended = m->self_attention()(m->norm1(x), causal);
+    CHECK(same_bits((*m)(x, causal), x + attended + m->feed_forward()((*m->norm2)(x))));
   }
   options.residual = nn::Residual::parallel_one_norm;
   {
     const auto m = make<TransformerLayer>(options);
     CHECK(m->norm2 == nullptr);
     const Tensor normed = m->norm1(x);
-    const Tensor y = x + m->self_attention(normed, causal) + m->feed_forward(normed);
+    const Tensor y = x + m->self_attention()(normed, causal) + m->feed_forward()(normed);
     CHECK(same_bits((*m)(x, causal), y));
     const std::vector<std::string> all = names(*m);
     CHECK(std::count(all.begin(), all.end(), "norm2.weight") == 0);
@@ -344,8 +344,8 @@ TEST_CASE("sandwich norms normalize input and output of each branch", "[transfor
   layer.to(f64);
   const Tensor x = randn({2, 5, 8}, {.dtype = f64});
   const AttentionMask causal{.causal = true};
-  const Tensor y = x + (*layer.norm1_out)(layer.self_attention(layer.norm1(x), causal));
-  const Tensor z = y + (*layer.norm2_out)(layer.feed_forward((*layer.norm2)(y)));
+  const Tensor y = x + (*layer.norm1_out)(layer.self_attention()(layer.norm1(x), causal));
+  const Tensor z = y + (*layer.norm2_out)(layer.feed_forward()((*layer.norm2)(y)));
   CHECK(worst_error(layer(x, causal), z) < 1e-12);
   nn::gradcheck(layer, [&] { return mean(square(layer(x, causal))); });
   CHECK_THROWS_WITH(make<DecoderLayer>(options),
@@ -360,9 +360,9 @@ TEST_CASE("layers: attention options apply to self-attention and not to cross-at
   options.attention.window = 3;
   options.attention.v_bias = options.attention.out_bias = false;
   const auto m = make<DecoderLayer>(options);
-  CHECK(m->self_attention.options.window == 3);
+  CHECK(m->self_attention().options.window == 3);
   CHECK(m->cross_attention.options.window == 0);
-  for (const nn::MultiHeadAttention* a : {&m->self_attention, &m->cross_attention}) {
+  for (const nn::MultiHeadAttention* a : {&m->self_attention(), &m->cross_attention}) {
     CHECK(a->q_norm->label() == "RMSNorm(4)");
     CHECK(a->q_norm->options.eps == 1e-6);
     CHECK(a->k.bias.defined());

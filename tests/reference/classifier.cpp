@@ -82,9 +82,10 @@ Matrix encode(const nn::SequenceClassifier& model, const std::vector<int64_t>& t
     }
   for (int64_t i = 0; i < o.n_layers; ++i) {
     const nn::TransformerLayer& layer = model.layers[i];
-    x = plus(x, self_attention(layer_norm(x, layer.norm1), layer.self_attention));
-    const Matrix inner = gelu_tanh(linear(layer_norm(x, *layer.norm2), layer.feed_forward.linear1));
-    x = plus(x, linear(inner, layer.feed_forward.linear2));
+    x = plus(x, self_attention(layer_norm(x, layer.norm1), layer.self_attention()));
+    const Matrix inner =
+        gelu_tanh(linear(layer_norm(x, *layer.norm2), layer.feed_forward().linear1));
+    x = plus(x, linear(inner, layer.feed_forward().linear2));
   }
   x = layer_norm(x, model.norm);
   Matrix pooled{1, o.layer.d_model};

@@ -123,7 +123,7 @@ TEST_CASE("from-pytorch.md: a hybrid", "[repository][docs]") {
   o.layer = nn::gated_deltanet_layer(16, 8);
   o.n_layers = 4;
   const nn::LanguageModel model(o);
-  CHECK(model.layers[3].self_attention.options.window == 512);
+  CHECK(model.layers[3].self_attention().options.window == 512);
   CHECK(model(zeros({1, 3}, {.dtype = i64})).shape() == Shape{1, 3, 256});
 }
 

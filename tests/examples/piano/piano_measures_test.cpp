@@ -62,7 +62,7 @@ TEST_CASE("position_measures draw new noise for each token and restore the rando
   const RandomState before = random_state();
   const auto first = position_measures(m, 32, 48, 1);
   CHECK(random_state().next_stream == before.next_stream);
-  CHECK((m.training() && m.layers[0].self_attention.training()));
+  CHECK((m.training() && m.layers[0].self_attention().training()));
   const auto again = position_measures(m, 32, 48, 1), other = position_measures(m, 32, 48, 2);
   for (size_t i = 0; i < first.size(); ++i) {
     CHECK(again[i].invariance == first[i].invariance);

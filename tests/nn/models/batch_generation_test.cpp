@@ -383,7 +383,7 @@ TEST_CASE("padding: masks with a column per key, with every position") {
     if (!nn::refusal(position, softmax.name, {.length = 13}, layer).empty()) continue;
     INFO(position);
     const auto model = make(options(position, softmax));
-    const nn::MultiHeadAttention& attention = model->layers[0].self_attention;
+    const nn::MultiHeadAttention& attention = model->layers[0].self_attention();
     for (const AttentionMask& mask : masks) {
       if (mask.window > 0 && position == "music-local") continue;  // blocks exclude windows
       const Tensor y = attention(x, mask, nullptr, {.left_padding = {3, 0}});
@@ -400,9 +400,10 @@ TEST_CASE("padding: masks with a column per key, with every position") {
     }
   }
   const auto fire = make(options("fire", softmax));
-  CHECK_THROWS_WITH(fire->layers[0].self_attention(x, {.window = 2, .global_tokens = bits({3, 9})},
-                                                   nullptr, {.left_padding = {3, 0}}),
-                    Containing("[attention] global_tokens bool [3, 6]; must be bool or u8 [1, 6]"));
+  CHECK_THROWS_WITH(
+      fire->layers[0].self_attention()(x, {.window = 2, .global_tokens = bits({3, 9})}, nullptr,
+                                       {.left_padding = {3, 0}}),
+      Containing("[attention] global_tokens bool [3, 6]; must be bool or u8 [1, 6]"));
 }
 
 TEST_CASE("encodings that add terms are errors for kernels without scores") {

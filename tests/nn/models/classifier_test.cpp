@@ -225,8 +225,8 @@ TEST_CASE("SequenceClassifier: dropout acts at the places of its options") {
   const auto model = make(o);
   CHECK(model->embedding.positions.dropout.options.p == 0.5);
   CHECK(model->layers[1].dropout.options.p == 0.5);
-  CHECK(model->layers[1].feed_forward.dropout.options.p == 0.5);
-  CHECK(model->layers[1].self_attention.options.dropout == 0.25);
+  CHECK(model->layers[1].feed_forward().dropout.options.p == 0.5);
+  CHECK(model->layers[1].self_attention().options.dropout == 0.25);
   const Tensor tokens = ids({{1, 2, 3}});
   const Tensor evaluated = (*model)(tokens);
   CHECK(same_bits((*model)(tokens), evaluated));
@@ -262,13 +262,13 @@ TEST_CASE("SequenceClassifier is initialized as in the authors' code") {
   check(by_default.embedding.lookup(ids({{1, 5, 7, 200, 50, 40, 77, 2, 88, 66}})), 1);
   CHECK(largest(m.cls) == 0);
   const nn::TransformerLayer& layer = m.layers[0];
-  for (const nn::Linear* l : {&layer.self_attention.q, &layer.self_attention.out}) {
+  for (const nn::Linear* l : {&layer.self_attention().q, &layer.self_attention().out}) {
     check(l->weight, std::sqrt(2.0 / (128 + 64)), 1.8);
     CHECK(largest(l->weight) <= std::sqrt(6.0 / (128 + 64)));
   }
-  check(layer.feed_forward.linear1.weight, std::sqrt(2.0 / (128 + 256)), 1.8);
-  check(layer.feed_forward.linear1.bias, 1e-6);
-  check(layer.feed_forward.linear2.bias, 1e-6);
+  check(layer.feed_forward().linear1.weight, std::sqrt(2.0 / (128 + 256)), 1.8);
+  check(layer.feed_forward().linear1.bias, 1e-6);
+  check(layer.feed_forward().linear2.bias, 1e-6);
   check(m.hidden.weight, 1 / std::sqrt(256.0));
   check(m.hidden2->weight, 1 / std::sqrt(256.0));
   CHECK(largest(m.hidden.weight) <= 2 / std::sqrt(256.0) / 0.8796);
@@ -276,7 +276,7 @@ TEST_CASE("SequenceClassifier is initialized as in the authors' code") {
   CHECK(largest(layer.norm1.weight - 1) == 0);
   CHECK(layer.norm2->options.eps == 1e-6);
   CHECK(m.norm.options.eps == 1e-6);
-  CHECK(!layer.self_attention.k.bias.defined());
+  CHECK(!layer.self_attention().k.bias.defined());
 }
 
 TEST_CASE("SequenceClassifier: options that it cannot use are errors") {

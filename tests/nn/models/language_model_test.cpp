@@ -255,10 +255,10 @@ TEST_CASE("LanguageModel::attention_weights are those that its layers use") {
       // The layer's output, computed from these weights.
       const nn::TransformerLayer& layer = m->layers[i];
       const Tensor seen = norm == NormPlace::pre ? layer.norm1(x) : x;
-      const Tensor v = layer.self_attention.v(seen).reshape({2, 10, 2, 4}).transpose(1, 2);
-      const Tensor y = layer.self_attention.out(matmul(w, v).transpose(1, 2).reshape({2, 10, 8}));
+      const Tensor v = layer.self_attention().v(seen).reshape({2, 10, 2, 4}).transpose(1, 2);
+      const Tensor y = layer.self_attention().out(matmul(w, v).transpose(1, 2).reshape({2, 10, 8}));
       const AttentionMask visible{.causal = true, .block = o.block};
-      CHECK(worst_error(y, layer.self_attention(seen, visible)) < 1e-13);
+      CHECK(worst_error(y, layer.self_attention()(seen, visible)) < 1e-13);
       x = layer(x, visible);
       if (i == 0) CHECK(same_bits(softmax(m->attention_scores(tokens), -1), w));
     }

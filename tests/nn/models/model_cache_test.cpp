@@ -278,9 +278,9 @@ TEST_CASE("a cache of another model is an error that gives the reason", "[cache]
                        })};
   for (const auto& other : others)
     refused(*other, tokens,
-            str("[MultiHeadAttention] the cache was filled by the attention with serial number ",
-                model->layers[0].self_attention.serial(), ", but this one has ",
-                other->layers[0].self_attention.serial(),
+            str("[MultiHeadAttention] the cache was filled by the layer with serial number ",
+                model->layers[0].self_attention().serial(), ", but this one has ",
+                other->layers[0].self_attention().serial(),
                 "; accepted: a cache that this layer of this model has filled, or an empty one"));
   LanguageModel::Cache swapped = filled;
   std::swap(swapped.layers[0], swapped.layers[1]);
@@ -321,8 +321,8 @@ TEST_CASE("a decoder's cache of another model is an error", "[cache]") {
   nn::KeyValueCache cache = filled.layers[0].cross;
   const Tensor x = zeros({1, 2, 8}, {.dtype = f64});
   CHECK_THAT(error_of([&] { (*cross)(x, x, {}, &cache); }),
-             Containing(str("the cache was filled by the attention with serial number ",
-                            same.serial(), ", but this one has ", cross->serial())));
+             Containing(str("the cache was filled by the layer with serial number ", same.serial(),
+                            ", but this one has ", cross->serial())));
   cache = filled.layers[0].cross;
   CHECK_NOTHROW(same(x, x, {}, &cache));
   const Tensor two = zeros({2, 2, 8}, {.dtype = f64});

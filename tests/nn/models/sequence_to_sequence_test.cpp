@@ -403,12 +403,12 @@ TEST_CASE("t5_initialize: standard deviations are right within 5 standard errors
     check_std(attention.k.weight, 1 / std::sqrt(48.0));
     check_std(attention.v.weight, 1 / std::sqrt(48.0));
     check_std(attention.out.weight, 1 / std::sqrt(2.0 * 24));
-    check_std(layer.feed_forward.linear1.weight, 1 / std::sqrt(48.0));
-    check_std(layer.feed_forward.up->weight, 1 / std::sqrt(48.0));
-    check_std(layer.feed_forward.linear2.weight, 1 / std::sqrt(64.0));
+    check_std(layer.feed_forward().linear1.weight, 1 / std::sqrt(48.0));
+    check_std(layer.feed_forward().up->weight, 1 / std::sqrt(48.0));
+    check_std(layer.feed_forward().linear2.weight, 1 / std::sqrt(64.0));
   };
-  check_layer(model.encoder.layers[0], model.encoder.layers[0].self_attention);
-  check_layer(model.decoder.layers[0], model.decoder.layers[0].self_attention);
+  check_layer(model.encoder.layers[0], model.encoder.layers[0].self_attention());
+  check_layer(model.decoder.layers[0], model.decoder.layers[0].self_attention());
   check_layer(model.decoder.layers[0], model.decoder.layers[0].cross_attention);
 }
 

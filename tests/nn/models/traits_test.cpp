@@ -76,7 +76,7 @@ struct Tiny : nn::Module {
   // Token by token with a cache.
   Tensor one_by_one(const Tensor& x) const {
     nn::KeyValueCache cache;
-    const auto& attention = encoder.layers[0].self_attention;
+    const auto& attention = encoder.layers[0].self_attention();
     Tensors all;
     for (int64_t i = 0; i < x.size(1); ++i)
       all.push_back(attention(positions(x.slice(1, i, i + 1), {.first_position = i}),
@@ -130,7 +130,7 @@ TEST_CASE("traits: every position and kernel works exactly where its traits allo
       bool cached = false, remembered = false;
       works([&] {
         const Tiny tiny(layer, input);
-        const auto& attention = tiny.encoder.layers[0].self_attention;
+        const auto& attention = tiny.encoder.layers[0].self_attention();
         cached = testing::worst_error(tiny.one_by_one(x),
                                       attention(tiny.positions(x), {.causal = true})) < 1e-12;
       });

@@ -55,18 +55,18 @@ inline reference::XLLayer reference_layer(const nn::TransformerLayer& layer) {
     if (name.ends_with("position.u")) l.u = matrix(p);
     if (name.ends_with("position.v")) l.v_bias = matrix(p);
   }
-  l.q = matrix(layer.self_attention.q.weight);
-  l.k = matrix(layer.self_attention.k.weight);
-  l.v = matrix(layer.self_attention.v.weight);
-  l.out = matrix(layer.self_attention.out.weight);
+  l.q = matrix(layer.self_attention().q.weight);
+  l.k = matrix(layer.self_attention().k.weight);
+  l.v = matrix(layer.self_attention().v.weight);
+  l.out = matrix(layer.self_attention().out.weight);
   l.norm1_weight = row(layer.norm1.weight);
   l.norm1_bias = row(layer.norm1.bias);
   l.norm2_weight = row(layer.norm2->weight);
   l.norm2_bias = row(layer.norm2->bias);
-  l.linear1 = matrix(layer.feed_forward.linear1.weight);
-  l.bias1 = row(layer.feed_forward.linear1.bias);
-  l.linear2 = matrix(layer.feed_forward.linear2.weight);
-  l.bias2 = row(layer.feed_forward.linear2.bias);
+  l.linear1 = matrix(layer.feed_forward().linear1.weight);
+  l.bias1 = row(layer.feed_forward().linear1.bias);
+  l.linear2 = matrix(layer.feed_forward().linear2.weight);
+  l.bias2 = row(layer.feed_forward().linear2.bias);
   return l;
 }
 

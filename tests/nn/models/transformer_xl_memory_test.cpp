@@ -207,7 +207,7 @@ TEST_CASE("gradients reach the projections of the memory's rows, but not the mem
   auto gradients = [&](auto&& run) {
     model->zero_grad();
     sum(run() * weights).backward();
-    return Tensors{layer.self_attention.k.weight.grad(), layer.self_attention.v.weight.grad()};
+    return Tensors{layer.self_attention().k.weight.grad(), layer.self_attention().v.weight.grad()};
   };
   const Tensors got = gradients([&] { return layer(x, memory, causal, {.shared_table = rows}); });
   CHECK_FALSE(memory.grad().defined());
@@ -216,23 +216,23 @@ TEST_CASE("gradients reach the projections of the memory's rows, but not the mem
   // projections of all rows on the tape.
   const Tensors all = gradients([&] {
     const Tensor joined = cat({memory.detach(), x.detach()}, 1);
-    nn::AttentionInputs inputs = layer.self_attention.project(x.detach(), joined, causal);
+    nn::AttentionInputs inputs = layer.self_attention().project(x.detach(), joined, causal);
     inputs.forward.shared_table = rows;
-    const Tensor y = layer.norm1(x.detach() + layer.self_attention.attend(inputs));
-    return (*layer.norm2)(y + layer.feed_forward(y));
+    const Tensor y = layer.norm1(x.detach() + layer.self_attention().attend(inputs));
+    return (*layer.norm2)(y + layer.feed_forward()(y));
   });
   for (size_t i = 0; i < 2; ++i) CHECK(worst_error(got[i], all[i]) < 1e-13);
   // Without the projections of the memory on the tape the gradients are different.
   const Tensors without_memory = gradients([&] {
     const Tensor rest = x.detach();
-    nn::AttentionInputs inputs = layer.self_attention.project(rest, rest, causal);
+    nn::AttentionInputs inputs = layer.self_attention().project(rest, rest, causal);
     const nn::AttentionInputs old =
-        layer.self_attention.project(memory.detach(), memory.detach(), causal);
+        layer.self_attention().project(memory.detach(), memory.detach(), causal);
     inputs.k = cat({old.k.detach(), inputs.k}, 2);
     inputs.v = cat({old.v.detach(), inputs.v}, 2);
     inputs.forward.shared_table = rows;
-    const Tensor y = layer.norm1(rest + layer.self_attention.attend(inputs));
-    return (*layer.norm2)(y + layer.feed_forward(y));
+    const Tensor y = layer.norm1(rest + layer.self_attention().attend(inputs));
+    return (*layer.norm2)(y + layer.feed_forward()(y));
   });
   for (size_t i = 0; i < 2; ++i) CHECK(worst_error(got[i], without_memory[i]) > 1e-3);
 }

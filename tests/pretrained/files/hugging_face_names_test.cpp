@@ -122,13 +122,13 @@ TEST_CASE("LLaMA's names: F16 in two shards, with grouped-query attention") {
     const nn::LoadReport report =
         nn::load_weights(stretto::testing::save_two_shards(dir, with_buffer, true), model, names);
     CHECK(report.dropped.size() == 1);
-    CHECK(same(model.layers[1].self_attention.k.weight,
+    CHECK(same(model.layers[1].self_attention().k.weight,
                find(file, "model.layers.1.self_attn.k_proj.weight")));
     CHECK(same(model.layers[0].norm2->weight,
                find(file, "model.layers.0.post_attention_layernorm.weight")));
     CHECK(same(model.embedding.weight, find(file, "model.embed_tokens.weight")));
     // The activation is applied to gate_proj.
-    CHECK(same(model.layers[1].feed_forward.linear1.weight,
+    CHECK(same(model.layers[1].feed_forward().linear1.weight,
                find(file, "model.layers.1.mlp.gate_proj.weight")));
 
     nn::save_weights(dir.file("back"), model, names);
@@ -173,12 +173,12 @@ TEST_CASE("GPT-2's names: transposed matrices, with q, k and v in one") {
       4);
   const auto& layer = model.layers[1];
   const Tensor qkv = find(file, "transformer.h.1.attn.c_attn.weight");
-  CHECK(same(layer.self_attention.k.weight, qkv.slice(1, width, 2 * width).transpose(0, 1)));
-  CHECK(same(layer.self_attention.v.bias,
+  CHECK(same(layer.self_attention().k.weight, qkv.slice(1, width, 2 * width).transpose(0, 1)));
+  CHECK(same(layer.self_attention().v.bias,
              find(file, "transformer.h.1.attn.c_attn.bias").slice(0, 2 * width)));
-  CHECK(same(layer.self_attention.out.weight,
+  CHECK(same(layer.self_attention().out.weight,
              find(file, "transformer.h.1.attn.c_proj.weight").transpose(0, 1)));
-  CHECK(same(layer.feed_forward.linear2.weight,
+  CHECK(same(layer.feed_forward().linear2.weight,
              find(file, "transformer.h.1.mlp.c_proj.weight").transpose(0, 1)));
   CHECK(same(model.embedding.positions.table, find(file, "transformer.wpe.weight")));
   nn::save_weights(dir.file("back"), model, names);

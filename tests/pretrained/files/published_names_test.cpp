@@ -353,18 +353,18 @@ TEST_CASE("T5's weights load under Hugging Face's names") {
     const auto& encoder = model.encoder.layers[1];
     const auto& decoder = model.decoder.layers[1];
     is(model.source_embedding.weight, "shared.weight");
-    is(encoder.self_attention.q.weight, "encoder.block.1.layer.0.SelfAttention.q.weight");
-    is(encoder.self_attention.out.weight, "encoder.block.1.layer.0.SelfAttention.o.weight");
+    is(encoder.self_attention().q.weight, "encoder.block.1.layer.0.SelfAttention.q.weight");
+    is(encoder.self_attention().out.weight, "encoder.block.1.layer.0.SelfAttention.o.weight");
     is(encoder.norm1.weight, "encoder.block.1.layer.0.layer_norm.weight");
     is(encoder.norm2->weight, "encoder.block.1.layer.1.layer_norm.weight");
-    is(decoder.self_attention.v.weight, "decoder.block.1.layer.0.SelfAttention.v.weight");
+    is(decoder.self_attention().v.weight, "decoder.block.1.layer.0.SelfAttention.v.weight");
     is(decoder.cross_attention.k.weight, "decoder.block.1.layer.1.EncDecAttention.k.weight");
     is(decoder.norm2.weight, "decoder.block.1.layer.1.layer_norm.weight");
     is(decoder.norm3.weight, "decoder.block.1.layer.2.layer_norm.weight");
     const std::string dense = "decoder.block.1.layer.2.DenseReluDense.";
-    is(decoder.feed_forward.linear1.weight, dense + (gated ? "wi_0.weight" : "wi.weight"));
-    if (gated) is(decoder.feed_forward.up->weight, dense + "wi_1.weight");
-    is(decoder.feed_forward.linear2.weight, dense + "wo.weight");
+    is(decoder.feed_forward().linear1.weight, dense + (gated ? "wi_0.weight" : "wi.weight"));
+    if (gated) is(decoder.feed_forward().up->weight, dense + "wi_1.weight");
+    is(decoder.feed_forward().linear2.weight, dense + "wo.weight");
     is(model.decoder.norm->weight, "decoder.final_layer_norm.weight");
     if (gated) is(model.out->weight, "lm_head.weight");
     for (const auto& [name, value] : model.named_parameters())
@@ -418,11 +418,11 @@ TEST_CASE("the weights of gwinndr's Music Transformer load") {
   };
   const auto& layer = model.layers[1];
   const std::string prefix = "transformer.encoder.layers.1.";
-  is(layer.self_attention.k.weight, file[prefix + "self_attn.in_proj_weight"].slice(0, 6, 12));
-  is(layer.self_attention.v.bias, file[prefix + "self_attn.in_proj_bias"].slice(0, 12, 18));
-  is(layer.self_attention.out.bias, file[prefix + "self_attn.out_proj.bias"]);
+  is(layer.self_attention().k.weight, file[prefix + "self_attn.in_proj_weight"].slice(0, 6, 12));
+  is(layer.self_attention().v.bias, file[prefix + "self_attn.in_proj_bias"].slice(0, 12, 18));
+  is(layer.self_attention().out.bias, file[prefix + "self_attn.out_proj.bias"]);
   is(layer.norm2->weight, file[prefix + "norm2.weight"]);
-  is(layer.feed_forward.linear1.weight, file[prefix + "linear1.weight"]);
+  is(layer.feed_forward().linear1.weight, file[prefix + "linear1.weight"]);
   is(model.norm->bias, file["transformer.encoder.norm.bias"]);
   is(model.out->bias, file["Wout.bias"]);
   for (const auto& [name, value] : model.named_parameters())
