@@ -295,13 +295,14 @@ Tensor stack(const Tensors& tensors, Int d) {
 Tensors split(const Tensor& x, Int size, Int d) {
   d = wrap_dim("split", d, x.dim());
   check(size >= 1, "split", "size ", size, "; must be at least 1");
-  Tensors pieces;
+  const int64_t n = x.shape()[d];
+  std::vector<int64_t> sizes;  // one for an empty dimension, so that cat is the inverse of split
   int64_t at = 0;
-  do {  // an empty dimension gives one empty tensor, so that cat is the inverse of split
-    pieces.push_back(x.slice(d, at, at + size));
-    at += size;
-  } while (at < x.shape()[d]);
-  return pieces;
+  do {
+    sizes.push_back(std::min<int64_t>(size, n - at));
+    at += sizes.back();
+  } while (at < n);
+  return split(x, sizes, d);
 }
 
 Tensors split(const Tensor& x, const std::vector<int64_t>& sizes, Int d) {
@@ -314,12 +315,18 @@ Tensors split(const Tensor& x, const std::vector<int64_t>& sizes, Int d) {
   check(total == x.shape()[d], "split", "sizes add up to ", total, ", but dimension ", d, " of ", x,
         " has size ", x.shape()[d]);
   Tensors pieces;
-  int64_t at = 0;
+  Shape shape = x.shape();
+  int64_t at = x.offset();
   for (int64_t size : sizes) {
-    pieces.push_back(x.slice(d, at, at + size));
-    at += size;
+    shape[d] = size;
+    pieces.push_back(make_view(x, size > 0 ? at : x.offset(), shape, x.strides()));
+    at += size * x.strides()[d];
   }
-  return pieces;
+  return record("split", {x}, pieces, [d, n = pieces.size()](Backward& b) {
+    Tensors g;
+    for (size_t i = 0; i < n; ++i) g.push_back(b.grad(i));
+    return Tensors{cat(g, d)};
+  });
 }
 
 Tensor gather(const Tensor& x, Int d, const Tensor& given) {

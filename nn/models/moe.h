@@ -1,0 +1,94 @@
+// Mixture of experts: each token is computed by a few of many feed-forward networks, chosen by a
+// router (Shazeer et al. 2017). In a layer:
+//
+//     .feed_forward = {.d_hidden = 1024, .network = nn::moe({.n_experts = 8, .top_k = 2})}
+//
+// Every token is computed by all of its experts: there is no capacity beyond which tokens are
+// dropped. The router's choice is read by the host, on a GPU with a wait for it.
+//
+// Reference: tests/reference/moe.cpp, moe()
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "../feed_forward.h"
+
+namespace stretto::nn {
+
+class ProcessGroup;  // nn/distributed/process_group.h
+
+/// The function that turns the router's logits into scores of the experts.
+enum class RouterScore {
+  softmax,  ///< Over all experts (Qwen3). With MoEOptions::normalize the weights are those of Mixtral.
+  sigmoid  ///< Of each expert by itself (DeepSeek-V3).
+};
+
+/// Options of MoE. Names in transformers are in brackets.
+struct MoEOptions {
+  int64_t n_experts = 0;                     ///< E (num_experts), at least 1.
+  int64_t top_k = 2;                         ///< Experts per token (num_experts_per_tok), 1 … E.
+  RouterScore score = RouterScore::softmax;  ///< Scores of the experts.
+  /// Divides the weights of a token by their sum (norm_topk_prob).
+  bool normalize = true;
+  double scale = 1;          ///< Factor of the weights (routed_scaling_factor).
+  bool router_bias = false;  ///< Bias of the router's logits (gpt-oss).
+  /// > 0: a network of this hidden dimension computes every token, too
+  /// (shared_expert_intermediate_size).
+  int64_t d_shared = 0;
+  bool shared_gate = false;  ///< Multiplies its output by σ(x·w) (Qwen2-MoE, Qwen3-Next).
+  /// A bias per expert that only the choice sees, not the weights (e_score_correction_bias), for
+  /// MoE::update_selection_bias().
+  bool selection_bias = false;
+  /// α of the further loss α E Σ_e f_e P_e (Fedus et al. 2021, eq. 4): f_e is the share of the tokens'
+  /// choices, P_e the mean score. Part of ForwardContext::total_loss() in
+  /// training mode; not within recompute().
+  double balance = 0;
+};
+
+/// Experts: with scores s = score(router(x)), the top_k experts of s + b, and their weights
+/// w_e = scale · s_e / Σ s (or scale · s_e):
+///
+///     y = Σ_e w_e expert_e(x) + shared(x) σ(x·gate)
+class MoE : public PositionWise {
+ public:
+  /// Registers the module in `parent` as "feed_forward". `expert` has the options of each expert.
+  /// Throws if an option is out of its range.
+  MoE(Module& parent, const FeedForwardOptions& expert, MoEOptions options);
+
+  /// x [.., d_model] → [.., d_model].
+  Tensor operator()(const Tensor& x, const ForwardContext& forward = {}) const override;
+  /// Balances the experts without a further loss (Wang et al. 2024): b_e grows by `rate` if expert e
+  /// was chosen less often than the mean since the last call, and else becomes smaller. Call it after each
+  /// step of the optimizer, with the group of data parallelism, so that all processes have the same b.
+  void update_selection_bias(double rate, ProcessGroup* group = nullptr) const;
+  /// Returns how often each expert was chosen in training mode since the last
+  /// update_selection_bias().
+  const std::vector<double>& load() const { return load_; }
+  std::string label() const override;
+
+  const MoEOptions options;         ///< As passed to the constructor.
+  const FeedForwardOptions expert;  ///< Options of each expert.
+  Linear router{
+      *this, "router", {expert.d_model, options.n_experts, options.router_bias}};  ///< Logits.
+  /// b [E] in at least f32, with MoEOptions::selection_bias; a buffer.
+  const Tensor selection_bias;
+  List<FeedForward> experts{*this, "experts", options.n_experts, expert};  ///< The experts.
+  std::optional<FeedForward> shared;  ///< With MoEOptions::d_shared.
+  std::optional<Linear> shared_gate;  ///< w, with MoEOptions::shared_gate.
+
+ private:
+  struct Choice {
+    Tensor ids;      // of experts [T, k]
+    Tensor weights;  // [T, k]
+  };
+  Choice choose(const Tensor& x, const ForwardContext& forward) const;
+  void add_balance(const Tensor& scores, const Tensor& ids, const ForwardContext& forward) const;
+
+  mutable std::vector<double> load_;
+};
+
+/// Returns a factory of MoE, for FeedForwardOptions::network.
+MakePositionWise moe(MoEOptions options);
+
+}  // namespace stretto::nn

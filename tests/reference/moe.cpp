@@ -1,0 +1,89 @@
+#include "tests/reference/moe.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "ops/create.h"
+
+namespace stretto::reference {
+namespace {
+
+using Row = std::vector<double>;
+
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+Row linear(const Row& x, const nn::Linear& layer) {
+  const Row weight = layer.weight.to_vector<double>();
+  Row y(size_t(layer.weight.size(0)));
+  if (layer.bias.defined()) y = layer.bias.to_vector<double>();
+  for (size_t i = 0; i < y.size(); ++i)
+    for (size_t j = 0; j < x.size(); ++j) y[i] += weight[i * x.size() + j] * x[j];
+  return y;
+}
+
+// With the activations ReLU and SiLU.
+Row network(const Row& x, const nn::FeedForward& f) {
+  Row hidden = linear(x, f.linear1);
+  for (double& h : hidden)
+    h = f.options.activation == nn::Activation::relu ? std::max(h, 0.0) : h * sigmoid(h);
+  if (f.up) {
+    const Row up = linear(x, *f.up);
+    for (size_t i = 0; i < hidden.size(); ++i) hidden[i] *= up[i];
+  }
+  return linear(hidden, f.linear2);
+}
+
+Row scores_of(const Row& x, const nn::MoE& module) {
+  Row s = linear(x, module.router);
+  double sum = 0;
+  for (double& v : s)
+    sum += v = module.options.score == nn::RouterScore::softmax ? std::exp(v) : sigmoid(v);
+  if (module.options.score == nn::RouterScore::softmax)
+    for (double& v : s) v /= sum;
+  return s;
+}
+
+Row token(const Row& x, const nn::MoE& module) {
+  const nn::MoEOptions& o = module.options;
+  const Row scores = scores_of(x, module);
+  Row seen = scores;
+  if (o.selection_bias) {
+    const Row bias = module.selection_bias.to_vector<double>();
+    for (size_t e = 0; e < seen.size(); ++e) seen[e] += bias[e];
+  }
+  std::vector<size_t> order(seen.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return seen[a] > seen[b]; });
+  double sum = 0;
+  for (int64_t i = 0; i < o.top_k; ++i) sum += scores[order[size_t(i)]];
+  Row y(x.size());
+  for (int64_t i = 0; i < o.top_k; ++i) {
+    const size_t e = order[size_t(i)];
+    const double weight = scores[e] / (o.normalize ? sum : 1) * o.scale;
+    const Row one = network(x, module.experts[int64_t(e)]);
+    for (size_t c = 0; c < y.size(); ++c) y[c] += weight * one[c];
+  }
+  if (module.shared) {
+    const double gate = module.shared_gate ? sigmoid(linear(x, *module.shared_gate)[0]) : 1;
+    const Row one = network(x, *module.shared);
+    for (size_t c = 0; c < y.size(); ++c) y[c] += gate * one[c];
+  }
+  return y;
+}
+
+}  // namespace
+
+Tensor moe(const nn::MoE& module, const Tensor& x) {
+  const Row all = x.to_vector<double>();
+  const auto d = int64_t(module.expert.d_model);
+  Row y;
+  for (auto at = all.begin(); at != all.end(); at += d) {
+    const Row one = token({at, at + d}, module);
+    y.insert(y.end(), one.begin(), one.end());
+  }
+  return tensor(y, x.shape());
+}
+
+}  // namespace stretto::reference
