@@ -1,6 +1,10 @@
 // Decoder-only models by the fields of their config.json; for pretrained/pretrained.cpp.
 #pragma once
 
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "../nn/files/name_map.h"
 #include "../nn/models/language_model.h"
 #include "files/json_reader.h"
@@ -22,6 +26,8 @@ std::vector<std::string> language_model_types();
 /// language_model_types() and for values that are not supported.
 LanguageModelConfig language_model_config(const std::string& model_type, JsonReader& config);
 
+/// Reads a size that is `absent` without its field, and `null` if the field is null.
+int64_t size_or(JsonReader& config, const char* name, int64_t absent, std::optional<int64_t> null);
 /// Returns the small number that norms add to the variance.
 double read_eps(JsonReader& config, const char* name, double fallback);
 /// Returns an activation by its name in transformers, "gelu_new".

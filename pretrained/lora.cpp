@@ -88,6 +88,11 @@ std::vector<std::pair<std::string, const LoraAdapter*>> adapters_in_file(const M
     all.emplace_back(name_in_file(names, model, layer.name), lora);
     check(!all.back().first.empty(), "save_lora", layer.name,
           ": its weight is not one tensor of the file");
+    check(
+        layer.name.find(".experts.") == std::string::npos && !layer.name.ends_with(".router"),
+        "save_lora", layer.name,
+        ": PEFT cannot adapt one expert or a router of transformers, whose experts are one tensor; "
+        "accepted: adapters of other layers");
   }
   check(!all.empty(), "save_lora", "the model has no adapters; see add_lora()");
   return all;

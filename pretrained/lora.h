@@ -45,7 +45,8 @@ std::vector<NamedTensor> peft_tensors(const Module& model, const NameMap& names)
 /// Saves the adapters as PEFT does: adapter_config.json and adapter_model.safetensors in `folder`,
 /// which is created. `names` is the map with which the model's weights were loaded; `base_model`
 /// is the name of the model that the adapters belong to. Throws Error if there are no adapters, or
-/// if a rule of `names` splits or converts the weight of a layer with an adapter.
+/// if a rule of `names` splits or converts the weight of a layer with an adapter, or if the layer is an
+/// expert or a router.
 void save_lora(const std::string& folder, const Module& model, const NameMap& names,
                const std::string& base_model = "");
 

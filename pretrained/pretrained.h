@@ -83,8 +83,8 @@ struct Pretrained {
 /// dict (.pickle) of gwinndr's Music Transformer with relative attention, or a folder with one,
 /// which is recognized by its tensors.
 ///
-/// Supported are decoder-only models ("llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma2", "gemma3_text",
-/// "gpt2", "gpt_neox", "gptj", "bloom", "transfo-xl") and the Music Transformer as LanguageModel,
+/// Supported are decoder-only models ("llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe",
+/// "phi3", "smollm3", "gemma2", "gemma3_text", "gpt2", "gpt_neox", "gptj", "bloom", "transfo-xl") and the Music Transformer as LanguageModel,
 /// "t5" as SequenceToSequence, and "bert", "roberta", "xlm-roberta", "camembert" and "deberta-v2" as Bert. Every field of config.json is used, or known to have no effect on results, or the error names it.
 /// Nothing of the folder is executed. Weights are converted to the dtype one by one while they are
 /// read. If a tokenizer has more tokens than the model's embedding, as in some published folders,

@@ -142,8 +142,39 @@ NameMap llama_names(const LanguageModel::Options& options) {
                 {"self_attn.k_norm", "self_attention.k_norm"},
                 {"mlp.gate_proj", "feed_forward.gate"},
                 {"mlp.up_proj", "feed_forward.up"},
-                {"mlp.down_proj", "feed_forward.linear2"}});
+                {"mlp.down_proj", "feed_forward.linear2"},
+                {"mlp.gate", "feed_forward.router"},
+                {"mlp.experts.{}.gate_proj", "feed_forward.experts.{}.gate"},
+                {"mlp.experts.{}.up_proj", "feed_forward.experts.{}.up"},
+                {"mlp.experts.{}.down_proj", "feed_forward.experts.{}.linear2"},
+                {"mlp.shared_expert.gate_proj", "feed_forward.shared.gate"},
+                {"mlp.shared_expert.up_proj", "feed_forward.shared.up"},
+                {"mlp.shared_expert.down_proj", "feed_forward.shared.linear2"},
+                {"mlp.shared_expert_gate", "feed_forward.shared_gate"}});
   return map.rename("[model.]norm.weight", "norm.weight").drop("*rotary_emb.inv_freq");
+}
+
+NameMap mixtral_names(const LanguageModel::Options& options) {
+  NameMap experts;
+  rename_parts(experts, "[model.]layers.{}.block_sparse_moe.",
+               {{"gate", "feed_forward.router"},
+                {"experts.{}.w1", "feed_forward.experts.{}.gate"},
+                {"experts.{}.w3", "feed_forward.experts.{}.up"},
+                {"experts.{}.w2", "feed_forward.experts.{}.linear2"}});
+  return llama_names(options).prefer(experts);
+}
+
+NameMap phi3_names(const LanguageModel::Options& options) {
+  const auto& a = options.layer.attention;
+  const std::string layer = "[model.]layers.{}.";
+  NameMap joined;
+  joined.split(layer + "self_attn.qkv_proj.weight",
+               {{"layers.{}.self_attention.q.weight", a.n_heads},
+                {"layers.{}.self_attention.k.weight", a.n_kv_heads},
+                {"layers.{}.self_attention.v.weight", a.n_kv_heads}});
+  joined.split(layer + "mlp.gate_up_proj.weight",
+               {"layers.{}.feed_forward.gate.weight", "layers.{}.feed_forward.up.weight"});
+  return llama_names(options).prefer(joined);
 }
 
 NameMap gemma_names(const LanguageModel::Options& options) {

@@ -32,13 +32,17 @@ NameMap transformer_xl_names(const LanguageModel::Options& options, TransformerX
 /// in both stacks.
 NameMap t5_names(const SequenceToSequence::Options& options);
 
-/// Returns the names of LLaMA, Mistral, Qwen2 and Qwen3.
+/// Returns the names of LLaMA, Mistral, Qwen2 and Qwen3, and of the experts of the latter two.
 ///
 /// These functions, up to bloom_names(), map decoder-only models of Hugging Face's transformers,
 /// with or without the name prefix of the variant with a head, to a LanguageModel of the same
 /// architecture, or to a module whose children have the same names. `options` determines tied
 /// weights and the number of heads.
 NameMap llama_names(const LanguageModel::Options& options);
+/// Returns the names of Mixtral.
+NameMap mixtral_names(const LanguageModel::Options& options);
+/// Returns the names of Phi-3.
+NameMap phi3_names(const LanguageModel::Options& options);
 /// Returns the names of Gemma 2. Its files have the weights of norms minus 1.
 NameMap gemma_names(const LanguageModel::Options& options);
 /// Returns the names of GPT-2. Matrices are [in, out], with q, k and v in one. Drops mask buffers.

@@ -44,7 +44,7 @@ def open_model(folder):
         assert mine == theirs, (folder.name, mine ^ theirs)
         return adapted
     model, info = auto_class(t.AutoConfig.from_pretrained(folder)).from_pretrained(
-        folder, dtype="auto", attn_implementation="eager", output_loading_info=True)
+        folder, dtype="auto", attn_implementation="eager", experts_implementation="eager", output_loading_info=True)
     for key in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         assert not info[key], (folder.name, key, info[key])
     assert model.dtype == torch.float32, (folder.name, model.dtype)

@@ -51,6 +51,22 @@ MODELS = {
     "qwen2-sliding": (t.Qwen2ForCausalLM, t.Qwen2Config(**LLAMA, use_sliding_window=True, sliding_window=4,
                                                         max_window_layers=1)),
     "qwen3": (t.Qwen3ForCausalLM, t.Qwen3Config(**LLAMA, head_dim=16, rope_parameters=YARN)),
+    "qwen3_moe": (t.Qwen3MoeForCausalLM, t.Qwen3MoeConfig(**LLAMA, head_dim=12, moe_intermediate_size=20, num_experts=5,
+                                                          num_experts_per_tok=2, mlp_only_layers=[1])),
+    "qwen3_moe-sliding": (t.Qwen3MoeForCausalLM, t.Qwen3MoeConfig(
+        **LLAMA, moe_intermediate_size=20, num_experts=4, num_experts_per_tok=3, decoder_sparse_step=2,
+        norm_topk_prob=True, use_sliding_window=True, sliding_window=5, attention_bias=True)),
+    "phi3": (t.Phi3ForCausalLM, t.Phi3Config(**LLAMA, sliding_window=6, pad_token_id=0, bos_token_id=1, eos_token_id=2)),
+    "phi3-partial": (t.Phi3ForCausalLM, t.Phi3Config(
+        **LLAMA | dict(num_key_value_heads=4), pad_token_id=0, bos_token_id=1, eos_token_id=2, tie_word_embeddings=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5})),
+    "qwen2_moe": (t.Qwen2MoeForCausalLM, t.Qwen2MoeConfig(
+        **LLAMA, moe_intermediate_size=20, shared_expert_intermediate_size=28, num_experts=4, num_experts_per_tok=2,
+        use_sliding_window=True, sliding_window=4, max_window_layers=1)),
+    "mixtral": (t.MixtralForCausalLM, t.MixtralConfig(**LLAMA, num_local_experts=4, sliding_window=6)),
+    "mixtral-tied": (t.MixtralForCausalLM, t.MixtralConfig(**LLAMA | dict(num_key_value_heads=4), head_dim=12,
+                                                           num_local_experts=3, num_experts_per_tok=1,
+                                                           tie_word_embeddings=True)),
     "smollm3": (t.SmolLM3ForCausalLM, t.SmolLM3Config(**LLAMA, no_rope_layer_interval=2, pad_token_id=0)),
     "smollm3-sliding": (t.SmolLM3ForCausalLM, t.SmolLM3Config(**LLAMA, no_rope_layers=[1, 0, 1], pad_token_id=0,
                                                               use_sliding_window=True, sliding_window=4)),
@@ -197,6 +213,7 @@ def main(folder):
     for name, (cls, config) in MODELS.items():
         torch.manual_seed(len(name))
         config._attn_implementation = "eager"  # Gemma 2 has no soft cap otherwise
+        config._experts_implementation = "eager"  # others have no f64
         model = cls(config).eval()
         randomize(model)
         out = folder / name

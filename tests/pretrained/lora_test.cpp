@@ -3,14 +3,17 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "nn/models/moe.h"
 #include "stretto_pretrained.h"
 #include "tests/pretrained/output_of.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
+#include "tests/support/error_of.h"
 #include "tests/support/published_models.h"
 #include "tests/support/temp_dir.h"
 
 using namespace stretto;
+using testing::error_of;
 using testing::same_bits;
 using testing::worst_error;
 
@@ -39,6 +42,16 @@ void randomize(const nn::Module& model) {
 }
 
 }  // namespace
+
+TEST_CASE("adapters of experts are trained, but not saved", "[lora]") {
+  nn::LanguageModel::Options o = options();
+  o.layer.feed_forward.network = nn::moe({.n_experts = 2});
+  nn::LanguageModel model(o);
+  nn::add_lora(model, {.targets = {"gate"}});
+  CHECK(error_of<Error>([&] {
+          nn::peft_tensors(model, nn::llama_names(o));
+        }).starts_with("[save_lora] layers.0.feed_forward.experts.0.gate: PEFT cannot adapt"));
+}
 
 TEST_CASE("LoRA trains the adapters only and starts from the unchanged model", "[lora]") {
   nn::LanguageModel model(options());
@@ -130,7 +143,7 @@ TEST_CASE("adapters are saved in PEFT's format and loaded again", "[lora]") {
   testing::write_file(dir.file("adapter/adapter_config.json"), config);
   nn::LanguageModel scaled(options());
   nn::load_lora(dir.file("adapter"), scaled, names);
-  CHECK(scaled.layers[0].self_attention.q.lora()->options.scale == Approx(7 / std::sqrt(3)));
+  CHECK(scaled.layers[0].self_attention().q.lora()->options.scale == Approx(7 / std::sqrt(3)));
 }
 
 TEST_CASE("adapters of some layers are saved with the names of these layers", "[lora]") {

@@ -117,6 +117,30 @@ TEST_CASE("absent fields of config.json have the defaults of transformers", "[pr
              Containing("the field \"rotary_dim\" is missing"));
 }
 
+TEST_CASE("the layers of a config.json that have experts", "[pretrained]") {
+  const auto experts = [](const std::string& type, const std::string& more) {  // hidden sizes
+    const nn::LanguageModel::Options o = options_of(type, llama_fields(more));
+    Integers all;
+    for (int64_t i = 0; i < o.n_layers; ++i) {
+      nn::LayerOptions layer = o.layer;
+      o.vary_layer(i, layer);
+      all.push_back(layer.feed_forward.network ? layer.feed_forward.d_hidden : 0);
+    }
+    return all;
+  };
+  CHECK(experts("qwen3_moe", "") == Integers{768, 768, 768});
+  CHECK(experts("qwen3_moe", R"("decoder_sparse_step": 2, "moe_intermediate_size": 5)") ==
+        Integers{0, 5, 0});
+  CHECK(experts("qwen2_moe", R"("mlp_only_layers": [0, 2])") == Integers{0, 1408, 0});
+  CHECK(windows("qwen2_moe", R"("use_sliding_window": true, "max_window_layers": 2)") ==
+        Integers{4096, 0, 0});
+  CHECK(options_of("qwen3_moe", llama_fields(R"("use_sliding_window": true, "sliding_window": 7)"))
+            .layer.attention.window == 7);
+  CHECK_THAT(error("mixtral", R"("num_local_experts": 2, "num_experts_per_tok": 3)"),
+             Containing("\"num_experts_per_tok\" is 3 of 2 experts"));
+  CHECK_THAT(error("mixtral", R"("router_jitter_noise": 0.1)"), Containing("is not supported"));
+}
+
 TEST_CASE("RoBERTa's positions begin after its padding", "[pretrained]") {
   const auto config = [](const std::string& more) {
     const std::string text = R"({"vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1,

@@ -1,5 +1,6 @@
 // Models saved by save_pretrained(): the same model is loaded again. With STRETTO_SAVED=FOLDER the
 // saved models remain in FOLDER, where check_saved.py compares them with transformers.
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -70,14 +71,20 @@ nn::Pretrained check_saved(const nn::Pretrained& p, const std::string& folder) {
   return again;
 }
 
-// Adds adapters to all linear layers that the file has whole, and saves them for the model in `base`.
+// Adds adapters to all linear layers that the file has whole, with experts only to those of attention, which
+// PEFT takes for what they are, and saves them for the model in `base`.
 void save_adapters(const nn::Pretrained& p, const std::string& folder, const std::string& base,
                    const nn::Safetensors& inputs) {
   std::vector<std::string> targets;
-  for (const nn::NamedTensor& n : p.model->named_parameters())
+  const std::vector<nn::NamedTensor> all = p.model->named_parameters();
+  const bool experts = std::any_of(all.begin(), all.end(), [](const nn::NamedTensor& n) {
+    return n.name.find(".experts.") != n.name.npos;
+  });
+  for (const nn::NamedTensor& n : all)
     for (const char* part : {"q", "k", "v", "out", "gate", "up", "linear1", "linear2"}) {
       const std::string end = str('.', part, ".weight");
-      if (n.name.ends_with(end) && p.names.source(n.name))
+      if (n.name.ends_with(end) && p.names.source(n.name) &&
+          (!experts || n.name.find(".self_attention.") != n.name.npos))
         targets.push_back(n.name.substr(0, n.name.size() - 7));
     }
   nn::add_lora(*p.model, {.rank = 3, .alpha = 5, .dropout = 0.1, .targets = targets});
