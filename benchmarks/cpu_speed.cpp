@@ -29,6 +29,7 @@
 #include "nn/attention/linear_attention.h"
 #include "nn/models/gated_layers.h"
 #include "nn/models/language_model.h"
+#include "nn/models/moe.h"
 #include "nn/optim/optim.h"
 #include "nn/positions/relative_table.h"
 #include "ops/attention/attention.h"
@@ -190,6 +191,10 @@ Case layer(const Words& w, Types types) {
   if (kind == "performer")
     options.attention.kernel = nn::linear_kernel(nn::favor({.features = 128}));
   if (kind == "retnet") options = nn::retnet_layer(d, 8);
+  if (kind == "moe") {  // as many active parameters as the others
+    options.feed_forward.d_hidden = 1024;
+    options.feed_forward.network = nn::moe({.n_experts = 8, .top_k = 2});
+  }
   const auto made = std::make_shared<nn::TransformerLayer>(options);
   made->to(types.used);
   Inputs input(types);

@@ -4,7 +4,7 @@
 using namespace stretto;
 
 // A gated short convolution in place of attention (in the manner of LFM2, Liquid AI 2025):
-//   b, c, h = in(x),   y = out(c ∘ convolution(b ∘ h)).
+//   b, c, h = in(x),   y = out(c ∘ silu(convolution(b ∘ h))).
 struct GatedConvolution : nn::Mixer {
   GatedConvolution(nn::Module& parent, int64_t d) : Mixer(parent), d_model(d) {}
   std::string label() const override { return "GatedConvolution"; }
@@ -25,14 +25,14 @@ struct GatedConvolution : nn::Mixer {
 
 // Networks whose outputs are weighted by a router; its further loss is least if it uses all equally.
 struct Experts : nn::PositionWise {
-  Experts(nn::Module& parent, const nn::FeedForwardOptions& o, int64_t count)
-      : PositionWise(parent, "feed_forward"), options(o), n(count) {}
+  Experts(nn::Module& parent, nn::FeedForwardOptions o, int64_t count)
+      : PositionWise(parent, "feed_forward"), expert((o.network = {}, o)), n(count) {}
 
   Tensor operator()(const Tensor& x, const nn::ForwardContext& forward) const override {
     const Tensor weights = softmax(router(x), -1);  // [B, L, n]
     Tensor y;
     for (int64_t i = 0; i < n; ++i) {
-      const Tensor one = experts[i](x) * weights.slice(2, i, i + 1);
+      const Tensor one = experts[i](x, forward) * weights.slice(2, i, i + 1);
       y = y.defined() ? y + one : one;
     }
     const Tensor used = mean(weights, Shape{0, 1});
@@ -40,13 +40,10 @@ struct Experts : nn::PositionWise {
     return y;
   }
 
-  const nn::FeedForwardOptions options;
+  const nn::FeedForwardOptions expert;
   const int64_t n;
-  nn::Linear router{*this, "router", {options.d_model, n}};
-  nn::List<nn::FeedForward> experts{*this, "experts", n, [this](int64_t) {
-                                      return nn::FeedForwardOptions{.d_model = options.d_model,
-                                                                    .d_hidden = options.d_hidden};
-                                    }};
+  nn::Linear router{*this, "router", {expert.d_model, n}};
+  nn::List<nn::FeedForward> experts{*this, "experts", n, expert};
 };
 
 int main(int argc, char** argv) {

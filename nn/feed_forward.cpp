@@ -23,6 +23,7 @@ namespace {
 const FeedForward::Options& checked(const FeedForward::Options& o) {
   check(o.d_model >= 1 && o.d_hidden >= 1, "FeedForward", "d_model ", o.d_model, ", d_hidden ",
         o.d_hidden, "; must be at least 1");
+  check(!o.network, "FeedForward", "a network in place of it; accepted: in a layer's options");
   return o;
 }
 

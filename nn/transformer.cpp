@@ -35,6 +35,16 @@ LayerOptions completed(const char* op, LayerOptions o, bool context = false) {
   return o;
 }
 
+// Returns what a factory has constructed. Its parameters would be unknown to a layer that is not its
+// parent.
+template <class T>
+std::unique_ptr<T> child_of(const Module& layer, std::unique_ptr<T> part, const char* option) {
+  check(part && part->parent() == &layer, "LayerOptions", option, " has constructed ",
+        part ? part->label() : "nothing",
+        "; must construct a child of the module that it receives");
+  return part;
+}
+
 template <class T>
 T& part_as(const char* op, Module& part, const char* name) {
   auto* const as = dynamic_cast<T*>(&part);
@@ -45,13 +55,13 @@ T& part_as(const char* op, Module& part, const char* name) {
 }  // namespace
 
 std::unique_ptr<Mixer> make_mixer(Module& layer, const LayerOptions& options) {
-  if (options.mixer) return options.mixer(layer, options.d_model);
+  if (options.mixer) return child_of(layer, options.mixer(layer, options.d_model), "mixer");
   return std::make_unique<MultiHeadAttention>(layer, "self_attention", options.attention);
 }
 
 std::unique_ptr<PositionWise> make_network(Module& layer, const LayerOptions& options) {
   const FeedForwardOptions& o = options.feed_forward;
-  if (o.network) return o.network(layer, o);
+  if (o.network) return child_of(layer, o.network(layer, o), "feed_forward.network");
   return std::make_unique<FeedForward>(layer, "feed_forward", o);
 }
 

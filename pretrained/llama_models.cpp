@@ -109,8 +109,7 @@ void set_experts(JsonReader& c, LanguageModel::Options& o, MoEOptions experts, i
   if (experts.top_k > experts.n_experts)
     c.refuse(
         str("\"num_experts_per_tok\" is ", experts.top_k, " of ", experts.n_experts, " experts"));
-  experts.balance = c.number("router_aux_loss_coef", 0.001);
-  c.ignore({"output_router_logits"});  // the balance is part of ForwardContext::total_loss()
+  c.ignore({"router_aux_loss_coef", "output_router_logits"});  // a loss of training
   const auto before = o.vary_layer;
   o.vary_layer = [=](int64_t i, LayerOptions& layer) {
     if (before) before(i, layer);
@@ -268,7 +267,8 @@ LanguageModelConfig qwen2_moe_config(JsonReader& c) {
 }
 
 LanguageModelConfig mixtral_config(JsonReader& c) {
-  LanguageModelConfig m = llama_like(c, {.max_length = 131072, .n_kv_heads = 8, .norm_eps = 1e-5});
+  LanguageModelConfig m =
+      llama_like(c, {.theta = 1e6, .max_length = 131072, .n_kv_heads = 8, .norm_eps = 1e-5});
   m.options.layer.attention.window = c.integer("sliding_window", 0);
   const MoEOptions experts{.n_experts = c.size("num_local_experts", 8),
                            .top_k = c.size("num_experts_per_tok", 2)};

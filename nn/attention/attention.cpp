@@ -151,11 +151,14 @@ void MultiHeadAttention::make() {
 }
 
 MixerTraits MultiHeadAttention::traits() const {
+  const KernelTraits& kernel = options.kernel.traits;
+  const bool restarts = !options.position || (options.position.traits.relative &&
+                                              (!kernel.recurrent || kernel.keeps_rotary_relative));
   return {.ordered = options.position || options.kernel.traits.ordered,
           .bidirectional = options.position.traits.bidirectional,
           .cache = true,
           .key_padding = true,
-          .segments = options.kernel.traits.segments};
+          .segments = kernel.segments && restarts};
 }
 
 std::string MultiHeadAttention::label() const {

@@ -18,7 +18,7 @@ Tensor Mixer::operator()(const Tensor& x, const AttentionMask& mask, KeyValueCac
   AttentionMask visible = mask;
   if (!visible.segments.defined()) visible.segments = forward.segments;
   const char* const missing = setting                              ? setting
-                              : !mask.causal && !can.bidirectional ? "attention to later positions"
+                              : !mask.causal && !can.bidirectional ? "a mask that is not causal"
                               : mask.key_padding.defined() && !can.key_padding    ? "key_padding"
                               : !forward.left_padding.empty() && !can.key_padding ? "left padding"
                               : visible.segments.defined() && !can.segments       ? "segments"
@@ -28,6 +28,8 @@ Tensor Mixer::operator()(const Tensor& x, const AttentionMask& mask, KeyValueCac
                                                        : nullptr;
   check(!missing, op, label(), " does not support ", missing ? missing : "",
         "; Mixer::traits() has what it does");
+  check(!visible.segments.defined() || forward.left_padding.empty(), op,
+        "packed segments with padding; use one of them");
   check(x.dim() == 3, op, "input ", x, "; must be [B, M, d_model]");
   const std::vector<int64_t>& left = forward.left_padding;
   check_padding(op, left, x.size(0), mask);

@@ -2,15 +2,15 @@
 // mixers; LayerOptions::mixer puts another one, or your own, in the place of attention. A model
 // whose layers have different mixers (a hybrid) sets them in LanguageModelOptions::vary_layer.
 //
-//     struct Average : nn::Mixer {  // of all positions up to its own
-//       Average(nn::Module& parent, int64_t d_model) : Mixer(parent), out(*this, "out", {d_model, d_model}) {}
+//     struct Sum : nn::Mixer {  // of all positions up to its own
+//       Sum(nn::Module& parent, int64_t d_model) : Mixer(parent), out(*this, "out", {d_model, d_model}) {}
 //       Tensor mix(const Tensor& x, const AttentionMask&, nn::KeyValueCache*,
-//                  const nn::ForwardContext&) const override { return out(cummean(x, 1)); }
+//                  const nn::ForwardContext&) const override { return out(cumsum(x, 1)); }
 //       nn::Linear out;
 //     };
-//     options.layer.mixer = nn::mixer<Average>();
+//     options.layer.mixer = nn::mixer<Sum>();
 //
-// A mixer with a cache is in examples/own_mixer.cpp.
+// A mixer with a cache is in examples/own_layer.cpp.
 //
 // Reference: none (an interface)
 #pragma once
@@ -48,7 +48,7 @@ class Mixer : public Module {
   virtual MixerTraits traits() const { return {}; }
   /// x [B, M, d_model] → [B, M, d_model]. With a cache, x continues the positions in it; a call that
   /// throws leaves the cache unchanged. Calls mix() after a check of what traits() allow; a mixer
-  /// that checks its arguments itself overrides it.
+  /// that checks its arguments itself overrides it, and then keeps state.length.
   virtual Tensor operator()(const Tensor& x, const AttentionMask& mask = {},
                             KeyValueCache* cache = nullptr,
                             const ForwardContext& forward = {}) const;

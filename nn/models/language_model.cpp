@@ -133,10 +133,17 @@ void LanguageModel::make() {
 
 // Adaptive tables, u and v have their initial values already.
 void LanguageModel::init_normal(double std) {
+  Tensors of_mixers;
+  for (const TransformerLayer& layer : layers)
+    if (!dynamic_cast<MultiHeadAttention*>(layer.mixer.get()))
+      for (const Tensor& x : layer.mixer->parameters()) of_mixers.push_back(x);
   for (const auto& [name, x] : named_parameters()) {
+    if (std::any_of(of_mixers.begin(), of_mixers.end(),
+                    [&x = x](const Tensor& y) { return y.same(x); }))
+      continue;
     const auto has = [&name = name](const char* part) { return name.find(part) != name.npos; };
     if (options.adaptive && !name.starts_with("layers.")) continue;
-    if ((has(".position.") && !sinusoidal()) || has(".kernel.") || has(".mixer.")) continue;
+    if ((has(".position.") && !sinusoidal()) || has(".kernel.")) continue;
     if (name.ends_with("bias"))
       constant_(x, 0);
     else

@@ -97,8 +97,6 @@ Tensor MoE::operator()(const Tensor& x, const ForwardContext& forward) const {
     place[i] = next[size_t(ids[i])]++;
     token[size_t(place[i])] = int64_t(i) / k;
   }
-  if (training() && !is_recomputing())
-    for (size_t e = 0; e < sizes.size(); ++e) load_[e] += double(sizes[e]);
 
   // An expert without tokens is called, too: its gradients are then 0 in every process.
   Tensors parts = split(index_select(rows, 0, tensor(token, {n}, x.device())), sizes);
@@ -113,6 +111,8 @@ Tensor MoE::operator()(const Tensor& x, const ForwardContext& forward) const {
     const Tensor all = (*shared)(rows, forward);
     y = y + (shared_gate ? all * sigmoid((*shared_gate)(rows)) : all);
   }
+  if (training() && !is_recomputing())
+    for (size_t e = 0; e < sizes.size(); ++e) load_[e] += double(sizes[e]);
   return y.reshape(x.shape());
 }
 

@@ -41,8 +41,10 @@ struct MoEOptions {
   /// MoE::update_selection_bias().
   bool selection_bias = false;
   /// α of the further loss α E Σ_e f_e P_e (Fedus et al. 2021, eq. 4): f_e is the share of the tokens'
-  /// choices, P_e the mean score. Part of ForwardContext::total_loss() in
-  /// training mode; not within recompute().
+  /// choices, P_e the mean score, over all tokens of the call, padding included. Part of
+  /// ForwardContext::total_loss() in training mode: for calls with a context of your own, such as
+  /// LanguageModel::nll, and not within recompute(). Under sequence parallelism each process has the
+  /// loss of its own tokens.
   double balance = 0;
 };
 
@@ -63,7 +65,7 @@ class MoE : public PositionWise {
   /// step of the optimizer, with the group of data parallelism, so that all processes have the same b.
   void update_selection_bias(double rate, ProcessGroup* group = nullptr) const;
   /// Returns how often each expert was chosen in training mode since the last
-  /// update_selection_bias().
+  /// update_selection_bias(), padding included.
   const std::vector<double>& load() const { return load_; }
   std::string label() const override;
 

@@ -136,6 +136,15 @@ TEST_CASE("the layers of a config.json that have experts", "[pretrained]") {
         Integers{4096, 0, 0});
   CHECK(options_of("qwen3_moe", llama_fields(R"("use_sliding_window": true, "sliding_window": 7)"))
             .layer.attention.window == 7);
+  for (const char* type : {"mixtral", "phi3", "qwen2_moe", "qwen3_moe"}) {
+    INFO(type);
+    nn::LanguageModel::Options o = options_of(type, llama_fields(""));
+    o.n_layers = 1;
+    const nn::LanguageModel model(o);
+    const double base = type == std::string("mixtral") ? 1e6 : 1e4;
+    for (const auto& [name, part] : model.layers[0].self_attention().children())
+      if (name == "position") CHECK(dynamic_cast<nn::Rotary&>(*part).options.base == base);
+  }
   CHECK_THAT(error("mixtral", R"("num_local_experts": 2, "num_experts_per_tok": 3)"),
              Containing("\"num_experts_per_tok\" is 3 of 2 experts"));
   CHECK_THAT(error("mixtral", R"("router_jitter_noise": 0.1)"), Containing("is not supported"));

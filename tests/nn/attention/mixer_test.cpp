@@ -65,9 +65,11 @@ struct Two : nn::PositionWise {
   Tensor operator()(const Tensor& x, const nn::ForwardContext& forward) const override {
     const Tensor y = relu(first(x));
     forward.add_loss(mean(y) * factor);
+    term = mean(y).item() * factor;
     return y + second(x);
   }
   const double factor;
+  mutable double term = 0;  // of the last call
   nn::Linear first, second;
 };
 
@@ -175,7 +177,7 @@ TEST_CASE("what a mixer does not support is an error", "[mixer]") {
     CHECK(text.starts_with(begin));
     return text.substr(begin.size(), text.find(';') - begin.size());
   };
-  CHECK(refused({}) == "attention to later positions");
+  CHECK(refused({}) == "a mask that is not causal");
   CHECK(refused({.causal = true, .window = 2}) == "window");
   CHECK(refused({.causal = true, .key_padding = padding}) == "key_padding");
   CHECK(refused({.causal = true}, nullptr, {.left_padding = {0, 1}}) == "left padding");
@@ -229,6 +231,25 @@ TEST_CASE("a layer names its parts, and a call that needs attention says so", "[
   CHECK(max(abs(recurrent.get_parameter("layers.0.feed_forward.linear1.weight"))).item() < 0.2);
 }
 
+TEST_CASE("a factory must construct a child of the layer", "[mixer]") {
+  nn::LayerOptions o{.d_model = 8, .attention = {.n_heads = 2}, .feed_forward = {.d_hidden = 4}};
+  o.mixer = [](nn::Module&, int64_t d_model) {
+    return std::make_unique<nn::Mamba2>(nn::Mamba2Options{.d_model = d_model, .d_head = 4});
+  };
+  CHECK(
+      error_of<Error>([&] { nn::TransformerLayer{o}; }) ==
+      "[LayerOptions] mixer has constructed Mamba2(4 heads); must construct a child of the module "
+      "that it receives");
+  o.mixer = {};
+  o.feed_forward.network = [](nn::Module&, const nn::FeedForwardOptions&) { return nullptr; };
+  CHECK_THAT(error_of<Error>([&] { nn::TransformerLayer{o}; }),
+             Containing("feed_forward.network has constructed nothing"));
+  CHECK_THAT(error_of<Error>([&] {
+               nn::FeedForward{{.d_model = 8, .d_hidden = 4, .network = o.feed_forward.network}};
+             }),
+             Containing("accepted: in a layer's options"));
+}
+
 TEST_CASE("a network of one's own takes the place of the feed-forward network", "[mixer]") {
   LanguageModel::Options o = hybrid();
   o.layer.feed_forward = {.network = nn::position_wise<Two>(0.5)};
@@ -241,7 +262,10 @@ TEST_CASE("a network of one's own takes the place of the feed-forward network", 
   const nn::ForwardContext forward = nn::begin_forward();
   const Tensor loss = mean(model->nll(tokens, targets, forward));
   const Tensor total = forward.total_loss(loss);
-  CHECK(total.item() > loss.item());
+  double terms = 0;
+  for (const nn::TransformerLayer& layer : model->layers)
+    terms += dynamic_cast<const Two&>(*layer.network).term;
+  CHECK(total.item() == Approx(loss.item() + terms).epsilon(1e-12));
   total.backward();
   const Tensor with = model->get_parameter("layers.4.feed_forward.first.weight").grad().clone();
   model->zero_grad();
@@ -278,6 +302,8 @@ TEST_CASE("a decoder has mixers and networks too", "[mixer]") {
                  .feed_forward = {.network = nn::position_wise<Two>(0.1)}}});
   model.to(f64);
   model.eval();
+  const Tensor source = randint(0, 7, {1, 4}), target = randint(0, 7, {1, 5});
+  CHECK(model(source, target).shape() == Shape{1, 5, 7});
   CHECK_THROWS_WITH(model.decoder.layers[0].feed_forward(),
                     Containing("[DecoderLayer] the layer has Two"));
   nn::DecoderLayer layer({.d_model = 8,

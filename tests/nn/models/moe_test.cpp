@@ -9,6 +9,7 @@
 #include "autograd/tape.h"
 #include "nn/data/draws.h"
 #include "nn/init.h"
+#include "nn/models/generation.h"
 #include "nn/models/language_model.h"
 #include "nn/positions/rotary.h"
 #include "ops/create.h"
@@ -179,6 +180,12 @@ TEST_CASE("a language model with experts decodes as in one pass", "[moe]") {
   Tensors parts;
   for (int64_t t = 0; t < 9; ++t) parts.push_back(model(tokens.slice(1, t, t + 1), &cache));
   CHECK(worst_error(cat(parts, 1), want) < 1e-12);
+
+  const std::vector<std::vector<int64_t>> prompts{{1, 2, 3, 4}, {6}};
+  const nn::GenerationOptions options{.max_tokens = 5, .sampling = {.temperature = 0}};
+  const auto together = nn::generate_batch(model, prompts, options);
+  for (size_t i = 0; i < prompts.size(); ++i)
+    CHECK(together[i] == nn::generate(model, prompts[i], options));
 }
 
 TEST_CASE("bf16 experts compute the scores in f32", "[moe]") {
