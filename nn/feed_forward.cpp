@@ -1,5 +1,7 @@
 #include "nn/feed_forward.h"
 
+#include <utility>
+
 #include "ops/elementwise.h"
 
 namespace stretto::nn {
@@ -20,7 +22,7 @@ const char* name(Activation f) {
 
 namespace {
 
-const FeedForward::Options& checked(const FeedForward::Options& o) {
+FeedForward::Options checked(FeedForward::Options o) {
   check(o.d_model >= 1 && o.d_hidden >= 1, "FeedForward", "d_model ", o.d_model, ", d_hidden ",
         o.d_hidden, "; must be at least 1");
   check(!o.network, "FeedForward", "a network in place of it; accepted: in a layer's options");
@@ -29,10 +31,10 @@ const FeedForward::Options& checked(const FeedForward::Options& o) {
 
 }  // namespace
 
-FeedForward::FeedForward(Options o) : options(checked(o)) { make(); }
+FeedForward::FeedForward(Options o) : options(checked(std::move(o))) { make(); }
 
 FeedForward::FeedForward(Module& parent, std::string name, Options o)
-    : PositionWise(parent, std::move(name)), options(checked(o)) {
+    : PositionWise(parent, std::move(name)), options(checked(std::move(o))) {
   make();
 }
 

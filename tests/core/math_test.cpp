@@ -48,7 +48,7 @@ double ulps(float actual, double exact) {
   return std::fabs(double(actual) - exact) / spacing;
 }
 
-#if defined(STRETTO_SANITIZED) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
 constexpr uint64_t stride = 9973;
 #else
 constexpr uint64_t stride = 1993;

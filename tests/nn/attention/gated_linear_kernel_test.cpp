@@ -23,7 +23,6 @@
 
 using namespace stretto;
 using testing::fixed_noise;
-using testing::same_bits;
 using testing::worst_error;
 
 namespace {

@@ -45,7 +45,7 @@ std::unique_ptr<SequenceClassifier> make(const SequenceClassifier::Options& opti
   model->eval();
   NoGrad guard;
   uint64_t stream = 100;
-  for (Tensor p : model->parameters())
+  for (const Tensor& p : model->parameters())
     if (p.dim() == 1) p.add_(testing::fixed_noise(p.shape(), stream++), 0.3);
   return model;
 }

@@ -377,7 +377,7 @@ TEST_CASE("SequenceToSequence: a clone has its own parameters, also of a shared 
   const Tensor y = (*copy)(source, target);
   CHECK(same_bits((*model)(source, target), y));
   NoGrad guard;
-  for (Tensor p : model->parameters()) p.fill_(0.25);
+  for (const Tensor& p : model->parameters()) p.fill_(0.25);
   CHECK(same_bits((*copy)(source, target), y));
 }
 

@@ -203,7 +203,7 @@ TEST_CASE("gated_linear_attention agrees with the reference in random setups") {
   }
 }
 
-TEST_CASE("gated_linear_attention: gradients equal finite differences") {
+TEST_CASE("gated_linear_attention: gradients equal finite differences", "[exhaustive]") {
   for (const Setup& s : some_setups()) {
     const Inputs in(s);
     for (const Implementation implementation : implementations()) {
