@@ -64,6 +64,13 @@ void check_extends(const char* what, const Tensor& cached, const Tensor& more) {
         " on ", more.device(), "; only the number of positions may differ");
 }
 
+// True if the positions of packed sequences restart at each segment.
+bool restarts_at_segments(const MultiHeadAttentionOptions& o, const PositionalEncoding* position) {
+  const KernelTraits& kernel = o.kernel.traits;
+  return !position || dynamic_cast<const NoPosition*>(position) ||
+         (o.position.traits.relative && (!kernel.recurrent || kernel.keeps_rotary_relative));
+}
+
 // [B, H, M, Dv] → [B, M, H·Dv].
 Tensor join_heads(const Tensor& x) { return x.transpose(1, 2).flatten(2); }
 
@@ -151,14 +158,12 @@ void MultiHeadAttention::make() {
 }
 
 MixerTraits MultiHeadAttention::traits() const {
-  const KernelTraits& kernel = options.kernel.traits;
-  const bool restarts = !options.position || (options.position.traits.relative &&
-                                              (!kernel.recurrent || kernel.keeps_rotary_relative));
-  return {.ordered = options.position || options.kernel.traits.ordered,
-          .bidirectional = options.position.traits.bidirectional,
-          .cache = true,
-          .key_padding = true,
-          .segments = kernel.segments && restarts};
+  return {
+      .ordered = options.position || options.kernel.traits.ordered,
+      .bidirectional = options.position.traits.bidirectional,
+      .cache = true,
+      .key_padding = true,
+      .segments = options.kernel.traits.segments && restarts_at_segments(options, position_.get())};
 }
 
 std::string MultiHeadAttention::label() const {
@@ -187,11 +192,9 @@ void MultiHeadAttention::hide_other_segments(AttentionInputs& inputs) const {
   check(!other, op, "packed segments with ", other ? other : "", "; use one of them");
   check(inputs.n_queries() == inputs.n_keys(), op, "packed segments with ", inputs.n_queries(),
         " queries and ", inputs.n_keys(), " keys; accepted: self-attention without a memory");
-  const KernelTraits& kernel = options.kernel.traits;
   check(
-      !position_ || dynamic_cast<const NoPosition*>(position_.get()) ||
-          (options.position.traits.relative && (!kernel.recurrent || kernel.keeps_rotary_relative)),
-      op, "packed segments with ", position_ ? position_->label() : "", " and ", kernel_->label(),
+      restarts_at_segments(options, position_.get()), op, "packed segments with ",
+      position_ ? position_->label() : "", " and ", kernel_->label(),
       ", whose positions do not restart at each segment; use a relative positional encoding, with "
       "softmax or retention, or none");
   mask.segments = segments;

@@ -43,8 +43,8 @@ struct MoEOptions {
   /// α of the further loss α E Σ_e f_e P_e (Fedus et al. 2021, eq. 4): f_e is the share of the tokens'
   /// choices, P_e the mean score, over all tokens of the call, padding included. Part of
   /// ForwardContext::total_loss() in training mode: for calls with a context of your own, such as
-  /// LanguageModel::nll, and not within recompute(). Under sequence parallelism each process has the
-  /// loss of its own tokens.
+  /// LanguageModel::nll, and not within recompute(). Under sequence parallelism each process
+  /// computes it from the tokens that it holds.
   double balance = 0;
 };
 

@@ -31,7 +31,7 @@ using testing::worst_error;
 
 namespace {
 
-// A module with a parent of its own.
+// An MoE and the module that it is a child of.
 struct Made {
   nn::Module parent;
   std::unique_ptr<MoE> moe;
