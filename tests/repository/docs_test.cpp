@@ -123,7 +123,7 @@ TEST_CASE("Every header of the library is included by an umbrella header or list
       "nn/distributed/(nccl_reducer|recursive_halving|mpi|optimizer_shards|data_parallel_step)\\.h|"
       "nn/training/training_step\\.h|nn/files/(checkpoint_format|json\\w*|matcher|other_format|"
       "safetensors_header|safetensors_index|value_format)\\.h|music/midi_(events|track)\\.h|"
-      "pretrained/(generation_config|gguf_model|language_models|llama_models|music_transformer|"
+      "pretrained/(generation_config|gguf_model|language_models|llama_\\w+|music_transformer|"
       "other_models|rope_config)\\.h|pretrained/chat/chat_template_\\w+\\.h|"
       "pretrained/files/(byte_reader|dequantize|json\\w*|gguf/gguf_header|"
       "pytorch/(pickle\\w*|zip_archive))\\.h|"
