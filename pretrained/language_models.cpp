@@ -1,5 +1,7 @@
 #include "pretrained/language_models.h"
 
+#include <algorithm>
+
 #include "core/one_line.h"
 #include "nn/positions/relative_bias.h"
 #include "nn/positions/rotary.h"
@@ -83,9 +85,10 @@ LanguageModelConfig gpt_neox_config(JsonReader& c) {
   read_dropout(c, o, "attention_dropout", "hidden_dropout", nullptr, 0);
   c.ignore({"classifier_dropout", "attention_probs_dropout_prob", "hidden_dropout_prob"});
   m.max_length = c.integer("max_position_embeddings", 2048);
-  o.layer.attention.position = rotary(rotary_options(
-      c, o.layer.d_model / o.layer.attention.n_heads,
-      {.theta_field = "rotary_emb_base", .share_field = "rotary_pct", .share = 0.25}));
+  o.layer.attention.position =
+      rope(m, rotary_options(
+                  c, o.layer.d_model / o.layer.attention.n_heads,
+                  {.theta_field = "rotary_emb_base", .share_field = "rotary_pct", .share = 0.25}));
   m.names = gpt_neox_names(o);
   return m;
 }
@@ -145,6 +148,12 @@ LanguageModelConfig language_model_config(const std::string& model_type, JsonRea
   for (const auto& [name, make] : makers())
     if (name == model_type) return make(config);
   config.refuse(str("model type ", in_quotes(model_type), " is not a language model"));
+}
+
+MakePositionalEncoding rope(LanguageModelConfig& m, const RotaryOptions& o) {
+  if (o.max_length > 0)
+    m.max_length = m.max_length > 0 ? std::min(m.max_length, o.max_length) : o.max_length;
+  return rotary(o);
 }
 
 int64_t size_or(JsonReader& config, const char* name, int64_t absent, std::optional<int64_t> null) {

@@ -7,6 +7,7 @@
 
 #include "../nn/files/name_map.h"
 #include "../nn/models/language_model.h"
+#include "../nn/positions/rotary.h"
 #include "files/json_reader.h"
 
 namespace stretto::nn::pretrained {
@@ -26,6 +27,8 @@ std::vector<std::string> language_model_types();
 /// language_model_types() and for values that are not supported.
 LanguageModelConfig language_model_config(const std::string& model_type, JsonReader& config);
 
+/// Returns RoPE with these options. Lowers the model's max_length to theirs.
+MakePositionalEncoding rope(LanguageModelConfig& model, const RotaryOptions& options);
 /// Reads a size that is `absent` without its field, and `null` if the field is null.
 int64_t size_or(JsonReader& config, const char* name, int64_t absent, std::optional<int64_t> null);
 /// Returns the small number that norms add to the variance.

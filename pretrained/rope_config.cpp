@@ -1,5 +1,6 @@
 #include "pretrained/rope_config.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "core/one_line.h"
@@ -30,25 +31,73 @@ int64_t rotated_features(JsonReader& c, int64_t d, double share, bool may_be_par
   return dims;
 }
 
+// Reads the length of the original training; the field outside the object is that of Phi-3.
+int64_t trained_length(JsonReader& c, JsonReader& r, const RopeFields& f, int64_t max_length) {
+  const char* name = "original_max_position_embeddings";
+  if (!f.phi3) return r.size(name, max_length);
+  const int64_t length = c.size(name, 4096);
+  if (r.size(name, length) != length)
+    c.refuse(str('"', name, "\" inside and outside of the parameters of RoPE differ"));
+  return length;
+}
+
+// LongRoPE (Ding et al. 2024) divides each frequency by a factor, with other factors for sequences
+// longer than the original training. Those sequences are refused: the keys in a cache would change.
+void read_longrope(JsonReader& r, RotaryOptions& o, int64_t length, int64_t max_length) {
+  const auto factors = [&](const char* name) {
+    std::vector<double> all = r.numbers(name);
+    if (2 * int64_t(all.size()) != o.dims)
+      r.refuse(str('"', name, "\" has ", all.size(), " numbers for ", o.dims, " rotated features"));
+    for (const double x : all)
+      if (x <= 0) r.refuse(str('"', name, "\" has ", x, "; must be positive"));
+    return all;
+  };
+  o.frequencies = factors("short_factor");
+  factors("long_factor");
+  for (size_t i = 0; i < o.frequencies.size(); ++i)
+    o.frequencies[i] = std::pow(o.base, -2 * double(i) / double(o.dims)) / o.frequencies[i];
+  const double factor = r.number("factor", double(max_length) / double(length));
+  const double grown = factor <= 1 ? 0 : std::log(factor) / std::log(double(length));
+  o.attention_factor = r.number("attention_factor", std::sqrt(1 + grown));
+  o.max_length = length;
+}
+
 // Reads the object `r` with the parameters of RoPE. theta and share: values of absent fields.
 RotaryOptions read_rope(JsonReader& c, JsonReader& r, int64_t d, const RopeFields& f, double theta,
                         double share) {
   theta = r.number("rope_theta", theta);
   share = r.number("partial_rotary_factor", share);
-  RotaryOptions o{.dims = rotated_features(c, d, share, f.share_field != nullptr), .base = theta};
-  const std::string type = r.text("rope_type", r.text("type", "default"));
+  std::string type = r.text("rope_type", r.text("type", "default"));
   r.ignore({"type"});
-  const int64_t trained = c.integer("max_position_embeddings", f.max_length);
-  const auto length = [&] {
-    return double(r.integer("original_max_position_embeddings", trained));
-  };
+  if (f.phi3 && (type == "su" || type == "yarn")) type = "longrope";  // former names
+  const bool proportional = type == "proportional";
+  RotaryOptions o{.dims = proportional ? rotated_features(c, d, 1, true)
+                                       : rotated_features(c, d, share, f.share_field != nullptr),
+                  .base = theta};
+  const int64_t max_length = c.integer("max_position_embeddings", f.max_length);
+  const auto length = [&] { return double(trained_length(c, r, f, max_length)); };
   const auto positive = [&](const char* name, std::optional<double> fallback = {}) {
     const double x = r.number(name, fallback);
     if (x <= 0) r.refuse(str('"', name, "\" is ", x, "; must be positive"));
     return x;
   };
+  if (f.phi3 && type != "default" && type != "longrope")
+    c.refuse(
+        str("\"rope_type\" is ", in_quotes(type), "; Phi-3 supports \"default\", \"longrope\""));
   if (type == "linear") {
     o.scale = positive("factor");
+  } else if (type == "dynamic") {  // the base grows with the length of longer sequences
+    positive("factor");
+    o.max_length = max_length;
+  } else if (type == "longrope") {
+    read_longrope(r, o, trained_length(c, r, f, max_length), max_length);
+  } else if (proportional) {  // the pairs after the share do not turn
+    o.scale = positive("factor", 1);
+    if (share < 0 || share > 1)
+      c.refuse(str("\"partial_rotary_factor\" is ", share, "; must be 0 … 1"));
+    const auto turned = int64_t(share * double(d) / 2);
+    for (int64_t i = 0; i < d / 2; ++i)
+      o.frequencies.push_back(i < turned ? std::pow(theta, -2 * double(i) / double(d)) : 0);
   } else if (type == "llama3") {
     const double low = positive("low_freq_factor"), high = positive("high_freq_factor");
     if (low >= high) r.refuse("\"low_freq_factor\" must be less than \"high_freq_factor\"");
@@ -70,7 +119,8 @@ RotaryOptions read_rope(JsonReader& c, JsonReader& r, int64_t d, const RopeField
     o.attention_factor = r.number("attention_factor", yarn_attention_factor(factor));
   } else if (type != "default") {
     c.refuse(str("\"rope_type\" is ", in_quotes(type),
-                 "; supported are \"default\", \"linear\", \"llama3\", \"yarn\""));
+                 "; supported are \"default\", \"linear\", \"dynamic\", \"llama3\", \"yarn\", "
+                 "\"longrope\", \"proportional\""));
   }
   r.finish();
   return o;
@@ -94,7 +144,7 @@ RotaryOptions rotary_options(JsonReader& c, int64_t d, const RopeFields& f) {
 
 RotaryOptions rotary_options_of(const char* layer_type, JsonReader& c, int64_t d,
                                 const RopeFields& f) {
-  const double theta = c.number(f.theta_field, f.theta);
+  const double theta = f.theta_field ? c.number(f.theta_field, f.theta) : f.theta;
   std::optional<JsonReader> given;
   if (std::optional<JsonReader> all = c.object("rope_parameters")) {
     given = all->object(layer_type);

@@ -12,9 +12,11 @@ using files::JsonReader;
 struct RopeFields {
   double theta = 10000;                    ///< Base of the frequencies.
   int64_t max_length = 2048;               ///< "max_position_embeddings".
-  const char* theta_field = "rope_theta";  ///< Name of theta.
+  const char* theta_field = "rope_theta";  ///< Name of theta; null: it has no field.
   const char* share_field = nullptr;       ///< Name of the share; null: all features are rotated.
   double share = 1;                        ///< Share of the features of a head that are rotated.
+  /// Phi-3: the types "default" and "longrope" only, and "original_max_position_embeddings" outside.
+  bool phi3 = false;
 };
 
 /// Returns the frequencies of RoPE for heads with d features. transformers 5 has all fields in

@@ -163,6 +163,7 @@ int64_t rotary_dims(const char* op, const RotaryOptions& o, int64_t d_key) {
         "; accepted: one for each pair with ntk 1, or none");
   check(std::isfinite(o.attention_factor), op, "attention_factor ", o.attention_factor,
         "; must be finite");
+  check(o.max_length >= 0, op, "max_length ", o.max_length, "; must be 0 (no limit) or more");
   return dims;
 }
 
@@ -235,6 +236,9 @@ Rotation rotation_of(const Tensor& x, int64_t first_position, const RotaryOption
   Rotation by{.cosines = {}, .sines = {}, .pairing = o.pairing};
   if (x.numel() == 0 || dims == 0) return by;
   if (o.xpos) check_reach(o, first_position, l, dims, x.dtype());
+  check(o.max_length == 0 || first_position <= o.max_length - l, op, "positions ", first_position,
+        " to ", first_position + l - 1, " with frequencies for sequences of at most ", o.max_length,
+        " positions (max_length); accepted: shorter sequences");
   const DType dtype = compute_type(x.dtype());
   if (x.device().is_cpu()) {
     by = rotation(first_position, l, dims, o, side);

@@ -28,7 +28,10 @@ struct RotaryOptions {
   /// One frequency per pair instead of base^(−2i/d), for example from llama3_frequencies() or
   /// yarn_frequencies(). Positions are still divided by `scale`. Empty: base^(−2i/d).
   std::vector<double> frequencies = {};
-  double attention_factor = 1;   ///< Multiplies rotated features of queries and keys (YaRN).
+  double attention_factor = 1;  ///< Multiplies rotated features of queries and keys (YaRN).
+  /// > 0: positions from here on are refused, for frequencies that hold for sequences up to this
+  /// length.
+  int64_t max_length = 0;
   bool xpos = false;             ///< Adds the decay of xPos (Sun et al. 2023), see rotate().
   double xpos_scale_base = 512;  ///< Positions per power of ζ_i in xPos.
 };

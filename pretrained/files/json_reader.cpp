@@ -12,9 +12,13 @@ namespace stretto::nn::files {
 namespace {
 
 // The integer of a number without a fraction: 64 or 64.0.
+bool is_number(const Json& value) {
+  return value.kind == Json::Kind::integer || value.kind == Json::Kind::number;
+}
+
 std::optional<int64_t> integer_of(const Json& value) {
-  const bool is_number = value.kind == Json::Kind::integer || value.kind == Json::Kind::number;
-  if (!is_number || value.number != std::floor(value.number) || std::abs(value.number) > 1e15)
+  if (!is_number(value) || value.number != std::floor(value.number) ||
+      std::abs(value.number) > 1e15)
     return {};
   return int64_t(value.number);
 }
@@ -101,8 +105,7 @@ int64_t JsonReader::size(const std::string& name, std::optional<int64_t> fallbac
 
 double JsonReader::number(const std::string& name, std::optional<double> fallback) {
   return read(name, fallback, [&](const Json& value) {
-    if (value.kind != Json::Kind::integer && value.kind != Json::Kind::number)
-      refuse_value(name, "a number");
+    if (!is_number(value)) refuse_value(name, "a number");
     return value.number;
   });
 }
@@ -137,6 +140,15 @@ const std::vector<Json>& JsonReader::list(const std::string& name) {
   const Json& all = value(name);
   if (!all.is_null() && !all.is_list()) refuse_value(name, "a list");
   return all.items;
+}
+
+std::vector<double> JsonReader::numbers(const std::string& name) {
+  std::vector<double> all;
+  for (const Json& item : list(name)) {
+    if (!is_number(item)) refuse_value(name, "a list of numbers");
+    all.push_back(item.number);
+  }
+  return all;
 }
 
 std::vector<bool> JsonReader::flags(const std::string& name) {

@@ -48,6 +48,8 @@ class JsonReader {
   std::string text(const std::string& name, const std::optional<std::string>& fallback = {});
   /// Returns an integer or the integers of a list; none if the field is absent.
   std::vector<int64_t> integers(const std::string& name);
+  /// Returns the finite numbers of a list; none if the field is absent.
+  std::vector<double> numbers(const std::string& name);
   /// Returns the truth values of a list; none if the field is absent.
   std::vector<bool> flags(const std::string& name);
   /// Returns the texts of a list; none if the field is absent.

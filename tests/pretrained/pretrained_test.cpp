@@ -121,8 +121,8 @@ TEST_CASE("load_pretrained names what it does not support", "[pretrained]") {
   CHECK_THAT(error("\"vocab_size\": 7", "\"vocab_size\": 7, \"new_trick\": true"),
              Containing("not supported: \"new_trick\" = true"));
   CHECK_THAT(
-      error("\"rope_scaling\": null", "\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}"),
-      Containing("\"rope_type\" is \"dynamic\"; supported are \"default\", \"linear\""));
+      error("\"rope_scaling\": null", "\"rope_scaling\": {\"type\": \"axial\", \"factor\": 2}"),
+      Containing("\"rope_type\" is \"axial\"; supported are \"default\", \"linear\""));
   CHECK_THAT(error("\"hidden_size\": 8", "\"hidden_size\": -8"), Containing("expected 1 … "));
   CHECK_THAT(error("\"hidden_size\": 8", "\"hidden_size\": \"8\""),
              Containing("\"hidden_size\" is \"8\"; expected an integer"));

@@ -332,6 +332,25 @@ TEST_CASE("frequencies for long contexts equal those of the published code") {
   CHECK_THROWS_WITH(yarn_frequencies({}), Containing("[yarn_frequencies] dims 0"));
 }
 
+TEST_CASE("rotate refuses positions past the length of its frequencies") {
+  const RotaryOptions o{.max_length = 9};
+  const Tensor x = fixed_noise({1, 2, 4, 6}, 1);
+  for (const int64_t first : {-3, 0, 5}) CHECK(same_bits(rotate(x, first, o), rotate(x, first)));
+  CHECK_THROWS_WITH(rotate(x, 6, o),
+                    "[rotate] positions 6 to 9 with frequencies for sequences of at most 9 "
+                    "positions (max_length); accepted: shorter sequences");
+  CHECK_THROWS_WITH(rotate(x, 0, {.max_length = -1}), Containing("max_length -1; must be 0"));
+  // Generation reaches the same limit.
+  manual_seed(2);
+  nn::MultiHeadAttention layer({.d_model = 8, .n_heads = 2, .position = nn::rotary(o)});
+  nn::KeyValueCache cache;
+  const Tensor y = fixed_noise({1, 8, 8}, 1, f32);
+  layer(y, {.causal = true}, &cache);
+  CHECK_NOTHROW(layer(y.slice(1, 0, 1), {.causal = true}, &cache));
+  CHECK_THROWS_WITH(layer(y.slice(1, 0, 1), {.causal = true}, &cache), Containing("positions 9"));
+  CHECK(cache.length() == 9);
+}
+
 TEST_CASE("rotate accepts custom frequencies and an attention factor") {
   const std::vector<double> frequencies{0.9, 0.02, 0.3};
   for (const RotaryPairing pairing : pairings) {
