@@ -1,5 +1,6 @@
 #include "nn/feed_forward.h"
 
+#include <cmath>
 #include <utility>
 
 #include "ops/elementwise.h"
@@ -25,6 +26,10 @@ namespace {
 FeedForward::Options checked(FeedForward::Options o) {
   check(o.d_model >= 1 && o.d_hidden >= 1, "FeedForward", "d_model ", o.d_model, ", d_hidden ",
         o.d_hidden, "; must be at least 1");
+  check(!o.clamped || (o.gated && o.clamped->limit > 0 && std::isfinite(o.clamped->alpha)),
+        "FeedForward", "a clamped gate with gated ", o.gated, ", limit ",
+        o.clamped ? o.clamped->limit : 0, ", alpha ", o.clamped ? o.clamped->alpha : 0,
+        "; accepted: gated, a positive limit, a finite alpha");
   check(!o.network, "FeedForward", "a network in place of it; accepted: in a layer's options");
   return o;
 }
@@ -51,6 +56,13 @@ Tensor FeedForward::operator()(const Tensor& x, const ForwardContext& forward) c
   const auto key = [&] { return p > 0 ? dropout_key(forward) : RandomKey(); };
   if (up) {
     const Tensors gate_and_up = packed_linear({&linear1, &*up}, x);
+    if (const auto& clamped = options.clamped) {
+      const double limit = clamped->limit;
+      const Tensor g = clamp(gate_and_up[0], -HUGE_VAL, limit);
+      const Tensor hidden =
+          g * sigmoid(clamped->alpha * g) * (clamp(gate_and_up[1], -limit, limit) + 1);
+      return linear2(dropout(hidden, forward));
+    }
     return linear2(gated_activation(gate_and_up[0], gate_and_up[1], options.activation, p, key()));
   }
   if (linear1.lora() || linear2.lora())
@@ -61,7 +73,8 @@ Tensor FeedForward::operator()(const Tensor& x, const ForwardContext& forward) c
 
 std::string FeedForward::label() const {
   return str("FeedForward(", options.d_model, " → ", options.d_hidden, ", ",
-             nn::name(options.activation), options.gated ? ", gated)" : ")");
+             options.clamped ? "clamped silu" : nn::name(options.activation),
+             options.gated ? ", gated)" : ")");
 }
 
 }  // namespace stretto::nn

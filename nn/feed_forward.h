@@ -17,6 +17,13 @@ using stretto::Activation;
 /// Returns "relu", "gelu", "gelu_tanh" or "silu".
 const char* name(Activation f);
 
+/// The gate of gpt-oss: with g = min(gate, limit) and u = up, clamped to −limit … limit, the hidden
+/// layer is g · σ(α g) · (u + 1).
+struct ClampedSwiGlu {
+  double alpha = 1.702;  ///< α.
+  double limit = 7;      ///< Bound of gate and up, positive.
+};
+
 struct FeedForwardOptions;
 
 /// Base class of the networks that a layer applies to each position by itself.
@@ -41,6 +48,8 @@ struct FeedForwardOptions {
   std::optional<double> dropout = {};
   bool bias = true;    ///< Biases of the linear layers.
   bool gated = false;  ///< Gated linear unit.
+  /// With `gated`: the gate of gpt-oss in place of `activation`. Composed of several ops.
+  std::optional<ClampedSwiGlu> clamped = {};
   /// In a layer: constructs another network in place of FeedForward, such as experts. d_hidden may
   /// then stay 0.
   MakePositionWise network = {};

@@ -1,5 +1,6 @@
 #include "nn/transformer.h"
 
+#include <cmath>
 #include <utility>
 
 #include "core/all_or_nothing.h"
@@ -23,16 +24,24 @@ LayerOptions completed(const char* op, LayerOptions o, bool context = false) {
     *part = o.d_model;
   }
   if (!o.feed_forward.dropout) o.feed_forward.dropout = o.dropout;
-  check(o.norm != NormPlace::sandwich || !context, op,
-        "NormPlace::sandwich is for TransformerLayer; use NormPlace::pre or post");
+  check(o.norm == NormPlace::pre || o.norm == NormPlace::post || !context, op,
+        "NormPlace::sandwich and output are for TransformerLayer; use NormPlace::pre or post");
+  check(o.branch_scale == 1 || !context, op, "branch_scale ", o.branch_scale,
+        " is for TransformerLayer; accepted: 1");
+  check(std::isfinite(o.branch_scale), op, "branch_scale ", o.branch_scale, "; must be finite");
   if (o.residual == Residual::sequential) return o;
   check(o.norm == NormPlace::pre, op,
-        "parallel branches do not support NormPlace::post and sandwich; use NormPlace::pre or "
-        "Residual::sequential");
+        "parallel branches do not support NormPlace::post, sandwich and output; use "
+        "NormPlace::pre or Residual::sequential");
   check(!context, op,
         "parallel branches do not support cross-attention; use Residual::sequential, or "
         "TransformerLayer as LanguageModel does");
   return o;
+}
+
+// Whether branches read a norm of the stream.
+bool normalizes_input(NormPlace norm) {
+  return norm == NormPlace::pre || norm == NormPlace::sandwich;
 }
 
 // Returns what a factory has constructed. Its parameters would be unknown to a layer that is not its
@@ -112,7 +121,7 @@ Tensor TransformerLayer::operator()(const Tensor& x, const AttentionMask& mask,
 
 void TransformerLayer::operator()(ResidualStream& x, const AttentionMask& mask,
                                   KeyValueCache* cache, const ForwardContext& forward) const {
-  const Tensor input = options.norm == NormPlace::post ? x.value() : x.normed(norm1);
+  const Tensor input = normalizes_input(options.norm) ? x.normed(norm1) : x.value();
   add_branches(x, input, (*mixer)(input, mask, cache, forward), forward);
 }
 
@@ -132,32 +141,38 @@ void TransformerLayer::operator()(ResidualStream& x, const Tensor& memory,
         "TransformerLayer", "memory ", memory, " for x ", input, "; must be [B, m, d_model]");
   const int64_t m = memory.defined() ? memory.size(1) : 0;
   const Tensor all = m > 0 ? cat({memory.detach(), input}, 1) : input;
-  const bool post = options.norm == NormPlace::post;
-  const Tensor context = post ? all : norm1(all), queries = post    ? input
-                                                            : m > 0 ? context.slice(1, m)
-                                                                    : context;
+  const bool normed = normalizes_input(options.norm);
+  const Tensor context = normed ? norm1(all) : all, queries = !normed ? input
+                                                              : m > 0 ? context.slice(1, m)
+                                                                      : context;
   AttentionInputs inputs = attention.project(queries, context, mask, forward);
   add_branches(x, queries, attention.attend(std::move(inputs)), forward);
 }
 
 void TransformerLayer::add_branches(ResidualStream& x, const Tensor& input, const Tensor& attended,
                                     const ForwardContext& forward) const {
+  const auto add = [&](const Tensor& branch) {
+    x.add(options.branch_scale == 1 ? branch : branch * options.branch_scale, dropout, forward);
+  };
   const auto with = [](const std::unique_ptr<Norm>& norm, const Tensor& t) {
     return norm ? (*norm)(t) : t;
   };
   if (options.residual != Residual::sequential) {
     const Tensor before = x.value();
-    x.add(attended, dropout, forward);
+    add(attended);
     x.value();  // added before norm2 is applied: the order in which gradients are summed
-    x.add((*network)(norm2 ? (*norm2)(before) : input, forward), dropout, forward);
+    add((*network)(norm2 ? (*norm2)(before) : input, forward));
   } else if (options.norm == NormPlace::post) {
-    x.add(attended, dropout, forward);
+    add(attended);
     x = ResidualStream(x.normed(norm1));
-    x.add((*network)(x.value(), forward), dropout, forward);
+    add((*network)(x.value(), forward));
     x = ResidualStream(x.normed(*norm2));
+  } else if (options.norm == NormPlace::output) {
+    add(norm1(attended));
+    add((*norm2)((*network)(x.value(), forward)));
   } else {
-    x.add(with(norm1_out, attended), dropout, forward);
-    x.add(with(norm2_out, (*network)(x.normed(*norm2), forward)), dropout, forward);
+    add(with(norm1_out, attended));
+    add(with(norm2_out, (*network)(x.normed(*norm2), forward)));
   }
 }
 
@@ -177,6 +192,8 @@ std::string TransformerLayer::label() const {
       return "TransformerLayer(post-norm)";
     case NormPlace::sandwich:
       return "TransformerLayer(sandwich norm)";
+    case NormPlace::output:
+      return "TransformerLayer(output norm)";
   }
   fail("TransformerLayer", "unknown place of the norms");
 }

@@ -16,7 +16,10 @@ enum class NormPlace {
   post,  ///< x = norm(x + f(x)) (Vaswani et al. 2017).
   /// x = x + norm_out(f(norm(x))) (Ding et al. 2021; Gemma 2); TransformerLayer with
   /// Residual::sequential only.
-  sandwich
+  sandwich,
+  /// x = x + norm(f(x)) (Liu et al. 2022, Swin v2; OLMo 2); needs a final norm after the last layer.
+  /// TransformerLayer with Residual::sequential only.
+  output
 };
 
 /// The arrangement of a layer's branches. The parallel ones require NormPlace::pre and
@@ -36,10 +39,12 @@ struct LayerOptions {
   FeedForwardOptions feed_forward = {};  ///< d_model may stay 0; dropout: by default the layer's.
   NormPlace norm = NormPlace::pre;       ///< Place of the norms.
   Residual residual = Residual::sequential;  ///< Arrangement of the branches.
-  double dropout = 0;                        ///< Dropout of the residual branches.
-  NormKind norm_kind = NormKind::layer;      ///< Kind of the norms.
-  std::optional<double> norm_eps = {};  ///< ε of the norms; by default default_eps(norm_kind).
-  bool norm_bias = true;                ///< Biases of the norms.
+  /// Multiplies the output of each branch before it is added (Granite); TransformerLayer only.
+  double branch_scale = 1;
+  double dropout = 0;                    ///< Dropout of the residual branches.
+  NormKind norm_kind = NormKind::layer;  ///< Kind of the norms.
+  std::optional<double> norm_eps = {};   ///< ε of the norms; by default default_eps(norm_kind).
+  bool norm_bias = true;                 ///< Biases of the norms.
 
   /// Returns the options of the layer's norms.
   Norm::Options norms() const { return {d_model, norm_eps, norm_kind, norm_bias}; }

@@ -119,9 +119,11 @@ MultiHeadAttention::Options MultiHeadAttention::completed(Options o) {
   if (!o.position) o.position.traits = NoPosition::traits();
   check(o.window >= 0, op, "window ", o.window, "; must be 0 (none) or more");
   if (o.qk_norm) {
-    check(o.qk_norm->dim == 0 || o.qk_norm->dim == o.d_key, op, "qk_norm of ", o.qk_norm->dim,
-          " features; must be 0 or d_key, ", o.d_key);
-    o.qk_norm->dim = o.d_key;
+    int64_t& dim = o.qk_norm->dim;
+    check(dim == 0 || dim == o.d_key || dim == o.n_heads * o.d_key, op, "qk_norm of ", dim,
+          " features; must be 0 or d_key, ", o.d_key, ", or that of all heads, ",
+          o.n_heads * o.d_key);
+    if (dim == 0) dim = o.d_key;
   }
   return o;
 }
@@ -136,7 +138,9 @@ MultiHeadAttention::MultiHeadAttention(Module& parent, std::string name, Options
 void MultiHeadAttention::make() {
   if (options.qk_norm) {
     q_norm.emplace(*this, "q_norm", *options.qk_norm);
-    k_norm.emplace(*this, "k_norm", *options.qk_norm);
+    Norm::Options of_keys = *options.qk_norm;
+    if (of_keys.dim != options.d_key) of_keys.dim = options.n_kv_heads * options.d_key;
+    k_norm.emplace(*this, "k_norm", of_keys);
   }
   if (options.gate != AttentionGate::none) {
     const int64_t d = options.gate == AttentionGate::per_head ? 1 : options.d_value;
@@ -246,8 +250,12 @@ AttentionInputs MultiHeadAttention::project(const Tensor& x, const Tensor& conte
     check(t->dim() == 3 && t->size(2) == options.d_model, op, "input ", *t, "; must be [B, L, ",
           options.d_model, "]");
   const auto heads = [](const Tensor& t, int64_t n, int64_t d, const std::optional<Norm>& norm) {
-    const Tensor each = t.reshape({t.size(0), t.size(1), n, d});
-    return (norm ? (*norm)(each) : each).transpose(1, 2);
+    const Shape each{t.size(0), t.size(1), n, d};
+    Tensor y = t;
+    if (norm && norm->options.dim != d) y = (*norm)(t);  // of all heads together
+    y = y.reshape(each);
+    if (norm && norm->options.dim == d) y = (*norm)(y);
+    return y.transpose(1, 2);
   };
   Tensors rows = projections(x, context);
   AttentionInputs c{heads(rows[0], options.n_heads, options.d_key, q_norm),

@@ -97,8 +97,9 @@ struct MultiHeadAttentionOptions {
   std::optional<bool> k_bias = {};    ///< Bias of the key projection; by default `bias`.
   std::optional<bool> v_bias = {};    ///< Bias of the value projection; by default `bias`.
   std::optional<bool> out_bias = {};  ///< Bias of the output projection; by default `bias`.
-  /// Norms of each head's queries and keys, applied before the positional encoding (Qwen3); dim is
-  /// 0 or d_key. By default none.
+  /// Norms of queries and keys, applied before the positional encoding. With dim 0 or d_key each
+  /// head is normalized by itself (Qwen3), with dim H·D all heads of a position together (OLMo 2);
+  /// the norm of the keys then has G·D features. By default none.
   std::optional<Norm::Options> qk_norm = {};
   /// > 0: sliding window (Mistral). Every mask must be causal, and no query attends to a key
   /// `window` or more positions before it. A smaller AttentionMask::window takes precedence.

@@ -156,7 +156,9 @@ AdaptiveTables InputEmbedding::make_tables() {
 Tensor InputEmbedding::lookup(const Tensor& tokens) const {
   check(tokens.dim() == 2, "InputEmbedding", "tokens ", tokens, "; must be i64 or i32 [B, L]");
   const Tensor x = tables(tokens);
-  return options.input.scale ? x * std::sqrt(double(options.d_model)) : x;
+  const double factor =
+      options.input.factor * (options.input.scale ? std::sqrt(double(options.d_model)) : 1);
+  return factor == 1 ? x : x * factor;
 }
 
 Tensor InputEmbedding::operator()(const Tensor& tokens, const ForwardContext& forward,

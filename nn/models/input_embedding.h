@@ -21,6 +21,7 @@ struct InputOptions {
   /// Multiplies token vectors by √d_model (Vaswani et al. 2017, §3.4), so that sinusoids do not
   /// outweigh them. The options of LLaMA, BERT, T5 and other later models set it to false.
   bool scale = true;
+  double factor = 1;  ///< Multiplies token vectors, with or without `scale` (Granite).
   std::optional<Sinusoid> sinusoid = {};  ///< Adds sinusoids of this layout; by default none.
   int64_t learned_length = 0;             ///< > 0: adds a learned vector for this many positions.
   bool dropout_before_position = false;   ///< Applies dropout to the token vectors only.

@@ -41,10 +41,12 @@ LanguageModel::Options completed(LanguageModel::Options o) {
         ", layer.feed_forward.d_hidden ", layer.feed_forward.d_hidden);
   check(o.soft_cap >= 0 && std::isfinite(o.soft_cap), op, "soft_cap ", o.soft_cap,
         "; must be 0 (none) or more");
+  check(std::isfinite(o.logit_scale), op, "logit_scale ", o.logit_scale, "; must be finite");
   check(o.init_std >= 0, op, "init_std ", o.init_std, "; cannot be negative");
   check_options(o.memory);
   if (!o.adaptive) return o;
-  check(o.soft_cap == 0, op, "adaptive softmax does not support soft_cap; must be 0");
+  check(o.soft_cap == 0 && o.logit_scale == 1, op,
+        "adaptive softmax does not support soft_cap and logit_scale; must be 0 and 1");
   o.adaptive->vocabulary = o.vocabulary;
   o.adaptive->d_model = layer.d_model;
   if (o.init_std > 0) o.adaptive->std = o.init_std;
@@ -53,7 +55,8 @@ LanguageModel::Options completed(LanguageModel::Options o) {
 
 // Returns the input of the attention of a layer.
 Tensor attended(const TransformerLayer& layer, const Tensor& x) {
-  return layer.options.norm == NormPlace::post ? x : layer.norm1(x);
+  const NormPlace norm = layer.options.norm;
+  return norm == NormPlace::post || norm == NormPlace::output ? x : layer.norm1(x);
 }
 
 // Returns rows begin … end − 1 of [memory; x], in storage of their own.
@@ -294,6 +297,7 @@ Tensor LanguageModel::begin_with_memory(const Tensor& tokens, Cache& memory,
 Tensor LanguageModel::logits(const Tensor& hidden) const {
   if (output) return output->log_probabilities(hidden);
   Tensor x = out ? (*out)(hidden) : linear(hidden, embedding.weight);
+  if (options.logit_scale != 1) x = x * options.logit_scale;
   if (options.soft_cap == 0) return x;
   return tanh(x * (1 / options.soft_cap)) * options.soft_cap;
 }

@@ -70,6 +70,7 @@ struct LanguageModelOptions {
   std::optional<bool> final_norm = {};
   bool tied = false;         ///< Uses the embedding as the output projection.
   bool output_bias = false;  ///< Bias of the output projection, unless tied.
+  double logit_scale = 1;    ///< Multiplies the logits, before soft_cap (Granite).
   double soft_cap = 0;       ///< > 0: logits x become c · tanh(x / c) (Gemma 2).
 
   /// Adaptive input and softmax (nn/models/adaptive.h) in place of embedding and output projection,

@@ -268,6 +268,36 @@ TEST_CASE("FeedForward, gated, multiplies the activation by another linear layer
         layer.linear2(gelu_tanh(layer.linear1(x)) * (*layer.up)(x)).to_vector<float>());
 }
 
+TEST_CASE("FeedForward with a clamped gate equals its formula") {
+  manual_seed(6);
+  nn::FeedForward layer({.d_model = 3,
+                         .d_hidden = 40,
+                         .gated = true,
+                         .clamped = nn::ClampedSwiGlu{.alpha = 1.3, .limit = 0.3}});
+  CHECK(layer.label() == "FeedForward(3 → 40, clamped silu, gated)");
+  layer.to(f64);
+  const Tensor x = fixed_noise({4, 3}, 1), gate = layer.linear1(x), up = (*layer.up)(x);
+  std::vector<double> hidden;
+  int64_t clamped = 0;
+  for (int64_t i = 0; i < 4; ++i)
+    for (int64_t j = 0; j < 40; ++j) {
+      const double g = std::min(gate[i][j].item(), 0.3);
+      const double u = std::clamp(up[i][j].item(), -0.3, 0.3);
+      clamped += g == 0.3 || std::fabs(u) == 0.3;
+      hidden.push_back(g / (1 + std::exp(-1.3 * g)) * (u + 1));
+    }
+  CHECK(clamped > 20);
+  CHECK(clamped < 140);
+  CHECK(testing::worst_error(layer(x), layer.linear2(tensor(hidden, {4, 40}))) < 1e-14);
+  check_layer(layer, fixed_leaf({2, 3}, 16));
+  nn::FeedForward::Options o = layer.options;
+  o.gated = false;
+  CHECK_THROWS_WITH(nn::FeedForward(o), Containing("accepted: gated, a positive limit"));
+  o = layer.options;
+  o.clamped->limit = 0;
+  CHECK_THROWS_WITH(nn::FeedForward(o), Containing("accepted: gated, a positive limit"));
+}
+
 TEST_CASE("gradients of the layers equal finite differences") {
   manual_seed(7);
   nn::Linear linear({.in = 3, .out = 4});

@@ -10,6 +10,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
 #include "tests/support/gradcheck.h"
+#include "tests/support/stand_in.h"
 
 using namespace stretto;
 using nn::DecoderLayer;
@@ -330,8 +331,8 @@ TEST_CASE("TransformerLayer: parallel branches equal their formulas") {
   options.norm = NormPlace::post;
   CHECK_THROWS_WITH(
       make<TransformerLayer>(options),
-      "[TransformerLayer] parallel branches do not support NormPlace::post and sandwich; use "
-      "NormPlace::pre or Residual::sequential");
+      "[TransformerLayer] parallel branches do not support NormPlace::post, sandwich and output; "
+      "use NormPlace::pre or Residual::sequential");
 }
 
 TEST_CASE("sandwich norms normalize input and output of each branch", "[transformer]") {
@@ -349,8 +350,94 @@ TEST_CASE("sandwich norms normalize input and output of each branch", "[transfor
   CHECK(worst_error(layer(x, causal), z) < 1e-12);
   nn::gradcheck(layer, [&] { return mean(square(layer(x, causal))); });
   CHECK_THROWS_WITH(make<DecoderLayer>(options),
-                    "[DecoderLayer] NormPlace::sandwich is for TransformerLayer; use "
+                    "[DecoderLayer] NormPlace::sandwich and output are for TransformerLayer; use "
                     "NormPlace::pre or post");
+}
+
+TEST_CASE("output norms normalize the output of each branch", "[transformer]") {
+  LayerOptions options{.d_model = 8,
+                       .attention = {.n_heads = 2},
+                       .feed_forward = {.d_hidden = 12},
+                       .norm = NormPlace::output};
+  manual_seed(3);
+  TransformerLayer layer(options);
+  layer.to(f64);
+  const Tensor x = randn({2, 5, 8}, {.dtype = f64}), memory = randn({2, 3, 8}, {.dtype = f64});
+  const AttentionMask causal{.causal = true};
+  const auto rest = [&](const Tensor& attended) {
+    const Tensor y = x + layer.norm1(attended);
+    return y + (*layer.norm2)(layer.feed_forward()(y));
+  };
+  CHECK(layer.label() == "TransformerLayer(output norm)");
+  CHECK(worst_error(layer(x, causal), rest(layer.self_attention()(x, causal))) < 1e-12);
+  const Tensor all = layer.self_attention()(cat({memory, x}, 1), causal).slice(1, 3);
+  CHECK(worst_error(layer(x, memory, causal), rest(all)) < 1e-12);
+  nn::gradcheck(layer, [&] { return mean(square(layer(x, causal))); });
+  CHECK_THROWS_WITH(make<DecoderLayer>(options),
+                    Containing("NormPlace::sandwich and output are for TransformerLayer"));
+  options.residual = nn::Residual::parallel;
+  CHECK_THROWS_WITH(make<TransformerLayer>(options),
+                    Containing("parallel branches do not support NormPlace::post, sandwich"));
+}
+
+TEST_CASE("branch_scale multiplies the branches", "[transformer]") {
+  const Tensor x = fixed_noise({2, 5, 8}, 1);
+  const AttentionMask causal{.causal = true};
+  for (const NormPlace norm :
+       {NormPlace::pre, NormPlace::post, NormPlace::sandwich, NormPlace::output})
+    for (const nn::Residual residual : {nn::Residual::sequential, nn::Residual::parallel}) {
+      if (residual == nn::Residual::parallel && norm != NormPlace::pre) continue;
+      LayerOptions options = base;
+      options.norm = norm;
+      options.residual = residual;
+      options.branch_scale = 0.3;
+      const auto layer = make<TransformerLayer>(options);
+      const auto branch = [&](const auto& f, const Tensor& y, const nn::Norm& in,
+                              const nn::Norm* out) -> Tensor {
+        if (norm == NormPlace::post) return in(y + 0.3 * f(y));
+        if (norm == NormPlace::output) return y + 0.3 * in(f(y));
+        const Tensor z = f(in(y));
+        return y + 0.3 * (out ? (*out)(z) : z);
+      };
+      const auto attend = [&](const Tensor& y) { return layer->self_attention()(y, causal); };
+      const auto feed = [&](const Tensor& y) { return layer->feed_forward()(y); };
+      const Tensor y = branch(attend, x, layer->norm1, layer->norm1_out.get());
+      const Tensor want = residual == nn::Residual::parallel
+                              ? y + branch(feed, x, *layer->norm2, nullptr) - x
+                              : branch(feed, y, *layer->norm2, layer->norm2_out.get());
+      CHECK(worst_error((*layer)(x, causal), want) < 1e-12);
+      nn::gradcheck(*layer, [&] { return mean(square((*layer)(x, causal))); });
+    }
+  LayerOptions options = base;
+  options.branch_scale = 2;
+  CHECK_THROWS_WITH(make<DecoderLayer>(options),
+                    "[DecoderLayer] branch_scale 2 is for TransformerLayer; accepted: 1");
+  options.branch_scale = HUGE_VAL;
+  CHECK_THROWS_WITH(make<TransformerLayer>(options),
+                    "[TransformerLayer] branch_scale inf; must be finite");
+}
+
+TEST_CASE("queries and keys of all heads are normalized together", "[transformer]") {
+  nn::MultiHeadAttention::Options o{
+      .d_model = 8, .n_heads = 4, .n_kv_heads = 2, .d_key = 6, .d_value = 3};
+  o.qk_norm = nn::NormOptions{.dim = 24, .eps = 0.01, .kind = nn::NormKind::rms};
+  manual_seed(3);
+  nn::MultiHeadAttention layer(o);
+  layer.to(f64);
+  CHECK(layer.q_norm->label() == "RMSNorm(24)");
+  CHECK(layer.k_norm->label() == "RMSNorm(12)");
+  testing::stand_in(fixed_noise({24}, 7), layer.q_norm->weight);
+  testing::stand_in(fixed_noise({12}, 8), layer.k_norm->weight);
+  const Tensor x = fixed_noise({2, 5, 8}, 1);
+  const nn::AttentionInputs inputs = layer.project(x, x, {});
+  const auto normed = [&](const nn::Linear& projection, const Tensor& weight, int64_t heads) {
+    const Tensor y = projection(x);
+    const Tensor z = y / sqrt(mean(y * y, {2}, true) + 0.01) * weight;
+    return z.reshape({2, 5, heads, 6}).transpose(1, 2);
+  };
+  CHECK(worst_error(inputs.q, normed(layer.q, layer.q_norm->weight, 4)) < 1e-14);
+  CHECK(worst_error(inputs.k, normed(layer.k, layer.k_norm->weight, 2)) < 1e-14);
+  nn::gradcheck(layer, [&] { return mean(square(layer(x, {.causal = true}))); });
 }
 
 TEST_CASE("layers: attention options apply to self-attention and not to cross-attention") {

@@ -389,7 +389,7 @@ TEST_CASE("MultiHeadAttention: queries and keys are normalized before the positi
   CHECK(worst_error(cat(parts, 1), once) < 1e-12);
   o.qk_norm->dim = 8;
   CHECK_THROWS_WITH(MultiHeadAttention(o),
-                    "[MultiHeadAttention] qk_norm of 8 features; must be 0 or d_key, 6");
+                    Containing("qk_norm of 8 features; must be 0 or d_key, 6, or that of all"));
 }
 
 TEST_CASE("MultiHeadAttention: its window option limits attention") {

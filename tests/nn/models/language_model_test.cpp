@@ -392,6 +392,38 @@ TEST_CASE("LanguageModel: parallel branches, norms of queries, a window") {
   }
 }
 
+TEST_CASE("LanguageModel: factors, output norms, norms of all heads, with a cache") {
+  LanguageModel::Options options = tiny();
+  options.layer.norm = NormPlace::output;
+  options.layer.branch_scale = 0.4;
+  const nn::MultiHeadAttention::Options& a = options.layer.attention;
+  const int64_t d_key = a.d_key > 0 ? a.d_key : options.layer.d_model / a.n_heads;
+  options.layer.attention.qk_norm = nn::NormOptions{.dim = a.n_heads * d_key};
+  options.layer.attention.sinks = true;
+  options.layer.feed_forward.gated = true;
+  options.layer.feed_forward.clamped = nn::ClampedSwiGlu{};
+  options.input.factor = 0.7;
+  options.logit_scale = 0.2;
+  const auto model = make(options);
+  const Tensor tokens = some_tokens(2, 8), once = (*model)(tokens);
+  Tensor x = embedding(model->embedding.weight, tokens) * (0.7 * std::sqrt(8.0));
+  for (int64_t i = 0; i < 2; ++i) x = model->layers[i](x, {.causal = true});
+  REQUIRE(model->norm);
+  CHECK(worst_error(once, (*model->out)((*model->norm)(x)) * 0.2) < 1e-12);
+  LanguageModel::Cache cache;
+  Tensors parts;
+  for (int64_t i = 0; i < 8; ++i) parts.push_back((*model)(tokens.slice(1, i, i + 1), &cache));
+  CHECK(worst_error(cat(parts, 1), once) < 1e-12);
+  CHECK(model->attention_weights(tokens)[1].size(3) == 8);
+  testing::check_parameter_gradients(
+      *model, [&] { return cross_entropy((*model)(tokens), some_tokens(2, 8)); });
+  options.logit_scale = HUGE_VAL;
+  CHECK_THROWS_WITH(make(options), "[LanguageModel] logit_scale inf; must be finite");
+  options.logit_scale = 2;
+  options.adaptive = nn::AdaptiveOptions{};
+  CHECK_THROWS_WITH(make(options), Containing("does not support soft_cap and logit_scale"));
+}
+
 TEST_CASE("A language model with a prefix is a prefix-LM, also in generation", "[models]") {
   LanguageModel::Options o = tiny();
   o.layer.attention.position = nn::music_relative({.max_length = 12, .bidirectional = true});
