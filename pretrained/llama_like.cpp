@@ -62,7 +62,8 @@ LanguageModelConfig llama_like(JsonReader& c, const LlamaDefaults& defaults) {
       .gated = true};
   m.max_length = c.integer("max_position_embeddings", c.integer("max_sequence_length", 0));
   if (defaults.one_rope)
-    a.position = rotary(
+    a.position = rope(
+        m,
         rotary_options(c, a.d_key, {.theta = defaults.theta, .max_length = defaults.max_length}));
   m.names = llama_names(o);
   c.ignore({"pretraining_tp", "is_llama_config", "transformers.js_config"});
@@ -70,9 +71,11 @@ LanguageModelConfig llama_like(JsonReader& c, const LlamaDefaults& defaults) {
   return m;
 }
 
-void set_windows(LanguageModel::Options& o, const std::vector<int64_t>& windows) {
-  o.vary_layer = [windows](int64_t i, LayerOptions& layer) {
+void set_windows(LanguageModel::Options& o, const std::vector<int64_t>& windows,
+                 const MakePositionalEncoding& local) {
+  o.vary_layer = [=](int64_t i, LayerOptions& layer) {
     layer.attention.window = windows[size_t(i)];
+    if (local && layer.attention.window > 0) layer.attention.position = local;
   };
 }
 

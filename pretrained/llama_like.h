@@ -30,8 +30,9 @@ LanguageModelConfig llama_like(JsonReader& config, const LlamaDefaults& defaults
 /// transformers 4 for layer i.
 std::vector<int64_t> windows(JsonReader& config, int64_t n_layers, int64_t window,
                              const std::function<bool(int64_t)>& slides);
-/// Sets the window of each layer.
-void set_windows(LanguageModel::Options& options, const std::vector<int64_t>& windows);
+/// Sets the window of each layer. Layers with a window have the position `local`, if it is given.
+void set_windows(LanguageModel::Options& options, const std::vector<int64_t>& windows,
+                 const MakePositionalEncoding& local = {});
 
 /// Makes the feed-forward networks of some layers experts of another hidden dimension.
 void set_experts(JsonReader& config, LanguageModel::Options& options, MoEOptions experts,

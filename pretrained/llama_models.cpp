@@ -114,14 +114,11 @@ LanguageModelConfig gemma_config(JsonReader& c, bool is_gemma3) {
   a.qk_norm = Norm::Options{.eps = o.layer.norm_eps, .kind = NormKind::rms};
   c.ignore({"_sliding_window_pattern"});  // transformers repeats the pattern of layer_types
   RopeFields fields{.theta = defaults.theta, .max_length = defaults.max_length};
-  a.position = rotary(rotary_options_of("full_attention", c, a.d_key, fields));
+  a.position = rope(m, rotary_options_of("full_attention", c, a.d_key, fields));
   fields.theta = 1e4;
   fields.theta_field = "rope_local_base_freq";
-  const auto local = rotary(rotary_options_of("sliding_attention", c, a.d_key, fields));
-  o.vary_layer = [all, local](int64_t i, LayerOptions& layer) {
-    layer.attention.window = all[size_t(i)];
-    if (all[size_t(i)] > 0) layer.attention.position = local;
-  };
+  const auto local = rope(m, rotary_options_of("sliding_attention", c, a.d_key, fields));
+  set_windows(o, all, local);
   return m;
 }
 
@@ -188,15 +185,101 @@ LanguageModelConfig phi3_config(JsonReader& c) {
   const LlamaDefaults defaults{.max_length = 4096, .one_rope = false, .norm_eps = 1e-5};
   LanguageModelConfig m = llama_like(c, defaults);
   MultiHeadAttention::Options& a = m.options.layer.attention;
-  a.position = rotary(rotary_options(c, a.d_key,
-                                     {.theta = defaults.theta,
-                                      .max_length = defaults.max_length,
-                                      .share_field = "partial_rotary_factor"}));
+  a.position = rope(m, rotary_options(c, a.d_key,
+                                      {.theta = defaults.theta,
+                                       .max_length = defaults.max_length,
+                                       .share_field = "partial_rotary_factor",
+                                       .phi3 = true}));
   a.window = c.integer("sliding_window", 0);
   for (const char* name : {"resid_pdrop", "embd_pdrop"})
     if (c.number(name, 0) != 0) c.refuse(str('"', name, "\" is not 0, which is not supported"));
-  c.ignore({"original_max_position_embeddings"});  // of "longrope", which rotary_options() refuses
+  c.ignore({"original_max_position_embeddings"});  // of "longrope"
   m.names = phi3_names(m.options);
+  return m;
+}
+
+// OLMo 2: norms of the branches' outputs, and of the queries and keys of all heads together. OLMo 3
+// has a window in three of four layers, and its own RoPE for each type of layer.
+LanguageModelConfig olmo_config(JsonReader& c, bool is_olmo3) {
+  const LlamaDefaults defaults{
+      .theta = is_olmo3 ? 5e5 : 1e4, .one_rope = !is_olmo3, .norm_eps = 1e-5};
+  LanguageModelConfig m = llama_like(c, defaults);
+  LanguageModel::Options& o = m.options;
+  o.layer.norm = NormPlace::output;
+  MultiHeadAttention::Options& a = o.layer.attention;
+  a.qk_norm =
+      Norm::Options{.dim = a.n_heads * a.d_key, .eps = o.layer.norm_eps, .kind = NormKind::rms};
+  m.names = olmo2_names(o);
+  if (!is_olmo3) return m;
+  const int64_t window = c.integer("sliding_window", c.is_present("sliding_window") ? 0 : 4096);
+  const std::vector<int64_t> all =
+      windows(c, o.n_layers, window, [](int64_t i) { return (i + 1) % 4 != 0; });
+  RopeFields fields{.theta = defaults.theta, .max_length = defaults.max_length};
+  a.position = rope(m, rotary_options_of("full_attention", c, a.d_key, fields));
+  fields.theta_field = nullptr;  // transformers reads "rope_theta" for full attention only
+  set_windows(o, all, rope(m, rotary_options_of("sliding_attention", c, a.d_key, fields)));
+  return m;
+}
+
+// Granite: factors of token vectors, scores, branches and logits.
+LanguageModelConfig granite_config(JsonReader& c) {
+  LanguageModelConfig m = llama_like(c, {});
+  LanguageModel::Options& o = m.options;
+  o.input.factor = c.number("embedding_multiplier", 1);
+  o.layer.attention.scale = c.number("attention_multiplier", 1);
+  o.layer.branch_scale = c.number("residual_multiplier", 1);
+  const double divisor = c.number("logits_scaling", 1);
+  if (divisor == 0) c.refuse("\"logits_scaling\" is 0; must not be 0, it divides the logits");
+  o.logit_scale = 1 / divisor;
+  return m;
+}
+
+// The RoPE of a gpt-oss whose configuration has no parameters of RoPE.
+RotaryOptions gpt_oss_rope(JsonReader& c, int64_t d) {
+  RotaryOptions o{.dims = d, .base = c.number("rope_theta", 150'000)};
+  o.frequencies = yarn_frequencies(
+      {.dims = d, .base = o.base, .factor = 32, .length = 4096, .truncate = false});
+  o.attention_factor = yarn_attention_factor(32);
+  return o;
+}
+
+// gpt-oss: sinks, a window in every other layer, from the first one on, and experts with a gate of
+// their own.
+LanguageModelConfig gpt_oss_config(JsonReader& c) {
+  if (c.has("quantization_config"))
+    c.refuse(
+        "\"quantization_config\" is set; supported are weights in bf16 or f32, as transformers "
+        "saves the model after loading it with Mxfp4Config(dequantize=True)");
+  const LlamaDefaults defaults{.theta = 150'000,
+                               .max_length = 131072,
+                               .n_kv_heads = 8,
+                               .d_head = 64,
+                               .one_rope = false,
+                               .norm_eps = 1e-5};
+  LanguageModelConfig m = llama_like(c, defaults);
+  LanguageModel::Options& o = m.options;
+  MultiHeadAttention::Options& a = o.layer.attention;
+  a.bias = c.flag("attention_bias", true);
+  a.sinks = true;
+  const bool has_rope = c.is_present("rope_parameters") || c.has("rope_scaling");
+  const RopeFields fields{.theta = defaults.theta, .max_length = defaults.max_length};
+  a.position = rope(m, has_rope ? rotary_options(c, a.d_key, fields) : gpt_oss_rope(c, a.d_key));
+  const int64_t window = c.integer("sliding_window", c.is_present("sliding_window") ? 0 : 128);
+  set_windows(o, windows(c, o.n_layers, window, [](int64_t i) { return i % 2 == 0; }));
+  FeedForward::Options& f = o.layer.feed_forward;
+  f.bias = true;
+  f.clamped = {.alpha = c.number("swiglu_alpha", 1.702), .limit = c.number("swiglu_limit", 7)};
+  if (f.clamped->limit <= 0)
+    c.refuse(str("\"swiglu_limit\" is ", f.clamped->limit, "; must be positive"));
+  c.require("hidden_act", "silu");
+  const MoEOptions experts{.n_experts = c.size("num_local_experts", 128),
+                           .top_k = c.size("num_experts_per_tok", 4),
+                           .router_bias = true};
+  if (c.size("experts_per_token", experts.top_k) != experts.top_k)
+    c.refuse("\"experts_per_token\" differs from \"num_experts_per_tok\"; both must be equal");
+  set_experts(c, o, experts, f.d_hidden, [](int64_t) { return true; });
+  c.ignore({"initial_context_length"});  // transformers reads the parameters of RoPE
+  m.names = gpt_oss_names(o, experts.n_experts);
   return m;
 }
 
@@ -214,7 +297,11 @@ const std::vector<std::pair<std::string, MakeConfig>>& llama_models() {
       {"phi3", phi3_config},
       {"smollm3", smollm3_config},
       {"gemma2", [](JsonReader& c) { return gemma_config(c, false); }},
-      {"gemma3_text", [](JsonReader& c) { return gemma_config(c, true); }}};
+      {"gemma3_text", [](JsonReader& c) { return gemma_config(c, true); }},
+      {"olmo2", [](JsonReader& c) { return olmo_config(c, false); }},
+      {"olmo3", [](JsonReader& c) { return olmo_config(c, true); }},
+      {"granite", granite_config},
+      {"gpt_oss", gpt_oss_config}};
   return all;
 }
 

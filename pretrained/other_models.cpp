@@ -114,17 +114,34 @@ Disentangled::Options disentangled_options(JsonReader& c, int64_t max_length, do
   return p;
 }
 
+// Positions begin after that of the padding.
+void set_first_position(const JsonReader& c, ModelConfig<Bert>& m, int64_t first) {
+  Bert::Options& o = m.options;
+  o.first_position = first;
+  if (first < 1 || first >= o.max_length)
+    c.refuse(str("\"pad_token_id\" is ", first - 1, " for ", o.max_length,
+                 " positions; the first token needs one after it"));
+  m.max_length = o.max_length -= first;
+}
+
 }  // namespace
 
 ModelConfig<Bert> roberta_config(JsonReader& c) {
   ModelConfig<Bert> m = bert_config(c);
   m.names = bert_names("roberta");
-  Bert::Options& o = m.options;
-  o.first_position = c.integer("pad_token_id", 1) + 1;
-  if (o.first_position < 1 || o.first_position >= o.max_length)
-    c.refuse(str("\"pad_token_id\" is ", o.first_position - 1, " for ", o.max_length,
-                 " positions; the first token needs one after it"));
-  m.max_length = o.max_length -= o.first_position;
+  set_first_position(c, m, c.integer("pad_token_id", 1) + 1);
+  return m;
+}
+
+ModelConfig<Bert> mpnet_config(JsonReader& c) {
+  ModelConfig<Bert> m{bert_base(c.size("vocab_size")), mpnet_names()};
+  read_bert_like(c, m, 0, 1e-12);
+  if (m.options.token_types > 0)
+    c.refuse("\"type_vocab_size\" is positive; MPNet has no token types");
+  set_first_position(c, m, 2);  // whatever "pad_token_id" is
+  m.options.layer.attention.position = t5_bias();
+  if (const int64_t n = c.integer("relative_attention_num_buckets", 32); n != 32)
+    c.refuse(str("\"relative_attention_num_buckets\" is ", n, "; supported is 32"));
   return m;
 }
 

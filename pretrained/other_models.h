@@ -26,6 +26,8 @@ ModelConfig<SequenceToSequence> t5_config(JsonReader& config);
 ModelConfig<Bert> bert_config(JsonReader& config);
 /// Reads all fields that determine a RoBERTa. Its positions begin after "pad_token_id".
 ModelConfig<Bert> roberta_config(JsonReader& config);
+/// Reads all fields that determine an MPNet. Its layers have learned positions and T5's biases.
+ModelConfig<Bert> mpnet_config(JsonReader& config);
 /// Reads all fields that determine a DeBERTa of version 2 or 3. Token vectors of another width
 /// than the layers are an error.
 ModelConfig<Bert> deberta_config(JsonReader& config);

@@ -196,6 +196,58 @@ NameMap gemma_names(const LanguageModel::Options& options) {
   return llama_names(options).prefer(norms);
 }
 
+NameMap olmo2_names(const LanguageModel::Options& options) {
+  NameMap norms;
+  rename_parts(norms, "[model.]layers.{}.",
+               {{"post_attention_layernorm", "norm1"}, {"post_feedforward_layernorm", "norm2"}});
+  return llama_names(options).prefer(norms);
+}
+
+namespace {
+
+// From experts side by side, [E, in, out] or biases [E, out], to their rows one below the other,
+// [E·out, in] or [E·out]. With two `parts` the outputs of an expert alternate between them in the
+// file, and the second part follows the first in the rows.
+Conversion expert_rows(int64_t n_experts, int64_t parts) {
+  const auto there = [=](const Tensor& x) {
+    check((x.dim() == 2 || x.dim() == 3) && x.size(0) == n_experts && x.size(-1) % parts == 0,
+          "gpt_oss_names", "experts ", x, "; must be [", n_experts, ", in, out] or [", n_experts,
+          ", out], out a multiple of ", parts);
+    const bool bias = x.dim() == 2;
+    const Tensor rows = bias ? x.unsqueeze(2) : x.transpose(1, 2);
+    const Tensor y = rows.reshape({n_experts, -1, parts, rows.size(2)}).transpose(1, 2);
+    return bias ? y.flatten() : y.reshape({-1, rows.size(2)});
+  };
+  const auto back = [=](const Tensor& x) {
+    const int64_t d = x.dim() == 1 ? 1 : x.size(1);
+    const Tensor rows =
+        x.reshape({n_experts, parts, -1, d}).transpose(1, 2).reshape({n_experts, -1, d});
+    return x.dim() == 1 ? rows.squeeze(2) : rows.transpose(1, 2);
+  };
+  return {"one row per output", there, back, true};
+}
+
+}  // namespace
+
+NameMap gpt_oss_names(const LanguageModel::Options& options, int64_t n_experts) {
+  const std::string in_file = "[model.]layers.{}.mlp.";
+  NameMap map;
+  for (const auto& [kind, end] : Names{{".weight", ""}, {".bias", "_bias"}}) {
+    std::vector<NameMap::Part> gate_and_up, down;
+    for (int64_t e = 0; e < n_experts; ++e) {
+      const std::string expert = str(model_layer, "feed_forward.experts.", e, ".");
+      for (const char* part : {"gate", "up"}) gate_and_up.push_back(str(expert, part, kind));
+      down.push_back(str(expert, "linear2", kind));
+    }
+    map.split(str(in_file, "experts.gate_up_proj", end), gate_and_up,
+              {.first = expert_rows(n_experts, 2)})
+        .split(str(in_file, "experts.down_proj", end), down, {.first = expert_rows(n_experts, 1)})
+        .rename(str(in_file, "router", kind), str(model_layer, "feed_forward.router", kind));
+  }
+  map.rename("[model.]layers.{}.self_attn.sinks", str(model_layer, "self_attention.sinks"));
+  return llama_names(options).prefer(map);
+}
+
 Conversion gguf_rotary_rows(int64_t n_heads) {
   const auto exchanged = [n_heads](const Tensor& x, bool there) {
     check(x.dim() >= 1 && x.size(0) % (2 * n_heads) == 0, "gguf_rotary_rows",
@@ -317,115 +369,6 @@ NameMap bloom_names(const LanguageModel::Options& options) {
     map.rename("[transformer.]word_embeddings_layernorm." + kind,
                "embedding.positions.norm." + kind)
         .rename("[transformer.]ln_f." + kind, "norm." + kind);
-  return map;
-}
-
-namespace {
-
-// Renames the weights and biases of parts, which files of TensorFlow call gamma and beta in norms.
-void rename_linears_and_norms(NameMap& map, const std::string& in_file, const std::string& in_model,
-                              Names names) {
-  for (const auto& [from, to] : names)
-    for (const auto& [kind, name] : Names{
-             {".weight", ".weight"}, {".bias", ".bias"}, {".gamma", ".weight"}, {".beta", ".bias"}})
-      map.rename(str(in_file, from, kind), str(in_model, to, name));
-}
-
-// The names that BERT and DeBERTa have in common, below an optional prefix.
-NameMap bert_like_names(const std::string& prefix) {
-  const std::string input = prefix + "embeddings.";
-  NameMap map;
-  map.rename(input + "word_embeddings.weight", "embedding.weight")
-      .rename(input + "token_type_embeddings.weight", "token_types.weight")
-      .drop(input + "position_ids");
-  for (const char* head : {"cls.*", "lm_head.*", "classifier.*", "qa_outputs.*"}) map.drop(head);
-  rename_linears_and_norms(map, input, "embedding.positions.", {{"LayerNorm", "norm"}});
-  rename_linears_and_norms(map, prefix + "encoder.layer.{}.", "encoder.layers.{}.",
-                           {{"attention.output.dense", "self_attention.out"},
-                            {"attention.output.LayerNorm", "norm1"},
-                            {"intermediate.dense", "feed_forward.linear1"},
-                            {"output.dense", "feed_forward.linear2"},
-                            {"output.LayerNorm", "norm2"}});
-  return map;
-}
-
-// Between the weights of a convolution [out, in, positions] and those of a Linear
-// [out, positions · in].
-Conversion window_rows(int64_t n_positions) {
-  const auto there = [](const Tensor& x) {
-    check(x.dim() == 3, "deberta_names", "the convolution's weight has ", x.dim(),
-          " dimensions; expected 3");
-    return x.transpose(1, 2).reshape({x.size(0), -1});
-  };
-  const auto back = [n_positions](const Tensor& x) {
-    return x.reshape({x.size(0), n_positions, -1}).transpose(1, 2);
-  };
-  return {"one row per output", there, back, true};
-}
-
-}  // namespace
-
-NameMap bert_names(const std::string& model) {
-  const std::string prefix = "[" + model + ".]";
-  NameMap map = bert_like_names(prefix);
-  map.rename(prefix + "embeddings.position_embeddings.weight", "embedding.positions.table");
-  rename_linears_and_norms(map, prefix, "", {{"pooler.dense", "pooler"}});
-  rename_linears_and_norms(map, prefix + "encoder.layer.{}.attention.self.",
-                           "encoder.layers.{}.self_attention.",
-                           {{"query", "q"}, {"key", "k"}, {"value", "v"}});
-  return map;
-}
-
-NameMap deberta_names(const Bert::Options& options) {
-  const std::string prefix = "[deberta.]";
-  NameMap map = bert_like_names(prefix);
-  const std::string positions = prefix + "embeddings.position_embeddings.weight";
-  options.learned_positions ? map.rename(positions, "embedding.positions.table")
-                            : map.drop(positions);
-  map.rename(prefix + "encoder.rel_embeddings.weight", "relative");
-  rename_linears_and_norms(
-      map, prefix + "encoder.", "",
-      {{"LayerNorm", "relative_norm"}, {"conv.LayerNorm", "convolution.norm"}});
-  map.convert(prefix + "encoder.conv.conv.weight", "convolution.window.weight",
-              window_rows(options.kernel_size))
-      .rename(prefix + "encoder.conv.conv.bias", "convolution.window.bias");
-  rename_linears_and_norms(map, prefix + "encoder.layer.{}.attention.self.",
-                           "encoder.layers.{}.self_attention.",
-                           {{"query_proj", "q"},
-                            {"key_proj", "k"},
-                            {"value_proj", "v"},
-                            {"pos_query_proj", "position.q"},
-                            {"pos_key_proj", "position.k"}});
-  for (const char* head : {"lm_predictions.*", "mask_predictions.*", "pooler.*"}) map.drop(head);
-  return map;
-}
-
-NameMap vit_names() {
-  const std::string prefix = "[vit.]", layer = prefix + "encoder.layer.{}.";
-  const auto rows = [](const Tensor& x) { return x.reshape({-1, x.size(-1)}); };
-  NameMap map;
-  map.convert(prefix + "embeddings.cls_token", "cls",
-              {"[1, 1, d] as [d]", [](const Tensor& x) { return x.reshape({-1}); },
-               [](const Tensor& x) {
-                 return x.reshape({1, 1, -1});
-               },
-               true})
-      .convert(prefix + "embeddings.position_embeddings", "positions",
-               {"[1, n, d] as [n, d]", rows, [](const Tensor& x) { return x.unsqueeze(0); }, true})
-      .drop(prefix + "pooler.*");
-  rename_linears_and_norms(map, prefix, "",
-                           {{"embeddings.patch_embeddings.projection", "patches.projection"},
-                            {"layernorm", "encoder.norm"}});
-  rename_linears_and_norms(map, "", "", {{"classifier", "head"}});
-  rename_linears_and_norms(map, layer, "encoder.layers.{}.",
-                           {{"attention.attention.query", "self_attention.q"},
-                            {"attention.attention.key", "self_attention.k"},
-                            {"attention.attention.value", "self_attention.v"},
-                            {"attention.output.dense", "self_attention.out"},
-                            {"layernorm_before", "norm1"},
-                            {"layernorm_after", "norm2"},
-                            {"intermediate.dense", "feed_forward.linear1"},
-                            {"output.dense", "feed_forward.linear2"}});
   return map;
 }
 

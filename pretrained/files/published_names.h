@@ -45,6 +45,11 @@ NameMap mixtral_names(const LanguageModel::Options& options);
 NameMap phi3_names(const LanguageModel::Options& options);
 /// Returns the names of Gemma 2. Its files have the weights of norms minus 1.
 NameMap gemma_names(const LanguageModel::Options& options);
+/// Returns the names of OLMo 2 and 3, whose norms follow the branches.
+NameMap olmo2_names(const LanguageModel::Options& options);
+/// Returns the names of gpt-oss in f32 or bf16. All experts are one tensor [E, in, out], with the
+/// columns of gate and up in turn.
+NameMap gpt_oss_names(const LanguageModel::Options& options, int64_t n_experts);
 /// Returns the names of GPT-2. Matrices are [in, out], with q, k and v in one. Drops mask buffers.
 NameMap gpt2_names(const LanguageModel::Options& options);
 /// Returns the names of GPT-NeoX, whose matrix of q, k and v has rows in the order [H, 3, D].
@@ -58,6 +63,8 @@ NameMap bloom_names(const LanguageModel::Options& options);
 /// Returns the names of BERT or, for the model "roberta", RoBERTa, with or without the prefix
 /// "bert." or "roberta."; the weights of heads (cls, lm_head, classifier, qa_outputs) are dropped.
 NameMap bert_names(const std::string& model = "bert");
+/// Returns the names of MPNet, with or without the prefix "mpnet."; the weights of heads are dropped.
+NameMap mpnet_names();
 /// Returns the names of DeBERTa v2 and v3, with or without the prefix "deberta."; the weights of
 /// heads are dropped, and a table of positions that `options` do not use.
 NameMap deberta_names(const Bert::Options& options);

@@ -23,6 +23,10 @@ LLAMA = dict(vocab_size=VOCABULARY, hidden_size=32, intermediate_size=48, num_hi
 LINEAR = {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 16, "rope_theta": 500000.0}
+DYNAMIC = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 500.0}
+PROPORTIONAL = {"rope_type": "proportional", "factor": 2.0, "partial_rotary_factor": 0.6, "rope_theta": 500.0}
+SHORT = [1.0, 1.5, 2.0, 3.0]
+LONGROPE = {"rope_type": "longrope", "short_factor": SHORT, "long_factor": [1.0, 4.0, 9.0, 16.0], "rope_theta": 5e3}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 1e6}
 
 DEBERTA = dict(vocab_size=VOCABULARY, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40,
@@ -45,6 +49,10 @@ MODELS = {
                                                      mlp_bias=True, head_dim=12)),
     "llama-linear": (t.LlamaForCausalLM, t.LlamaConfig(**LLAMA, rope_parameters=LINEAR)),
     "llama-3": (t.LlamaForCausalLM, t.LlamaConfig(**LLAMA, rope_parameters=LLAMA3)),
+    "llama-dynamic": (t.LlamaForCausalLM, t.LlamaConfig(**LLAMA, head_dim=12, rope_parameters=DYNAMIC)),
+    "llama-longrope": (t.LlamaForCausalLM, t.LlamaConfig(
+        **LLAMA, rope_parameters=LONGROPE | {"original_max_position_embeddings": 24, "factor": 3.0})),
+    "llama-proportional": (t.LlamaForCausalLM, t.LlamaConfig(**LLAMA, head_dim=12, rope_parameters=PROPORTIONAL)),
     "mistral": (t.MistralForCausalLM, t.MistralConfig(**LLAMA, sliding_window=5)),
     "mistral-full": (t.MistralForCausalLM, t.MistralConfig(**LLAMA, sliding_window=None)),
     "qwen2": (t.Qwen2ForCausalLM, t.Qwen2Config(**LLAMA)),
@@ -60,6 +68,13 @@ MODELS = {
     "phi3-partial": (t.Phi3ForCausalLM, t.Phi3Config(
         **LLAMA | dict(num_key_value_heads=4), pad_token_id=0, bos_token_id=1, eos_token_id=2, tie_word_embeddings=True,
         rope_parameters={"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5})),
+    "phi3-longrope": (t.Phi3ForCausalLM, t.Phi3Config(
+        **LLAMA, pad_token_id=0, bos_token_id=1, eos_token_id=2, original_max_position_embeddings=20,
+        rope_parameters=dict(LONGROPE))),
+    "phi3-yarn": (t.Phi3ForCausalLM, t.Phi3Config(
+        **LLAMA, pad_token_id=0, bos_token_id=1, eos_token_id=2, original_max_position_embeddings=24, rope_parameters={
+            "type": "yarn", "short_factor": SHORT[:2], "long_factor": SHORT[2:], "attention_factor": 1.3,
+            "partial_rotary_factor": 0.5})),
     "qwen2_moe": (t.Qwen2MoeForCausalLM, t.Qwen2MoeConfig(
         **LLAMA, moe_intermediate_size=20, shared_expert_intermediate_size=28, num_experts=4, num_experts_per_tok=2,
         use_sliding_window=True, sliding_window=4, max_window_layers=1)),
@@ -77,6 +92,28 @@ MODELS = {
                                                        rope_parameters={"full_attention": LINEAR, "sliding_attention": {
                                                            "rope_type": "default", "rope_theta": 50.0}})),
     "gemma3-defaults": (t.Gemma3ForCausalLM, t.Gemma3TextConfig(**LLAMA, head_dim=16, final_logit_softcapping=2.0)),
+    "olmo2": (t.Olmo2ForCausalLM, t.Olmo2Config(**LLAMA, head_dim=12, attention_bias=True, eos_token_id=3)),
+    "olmo2-tied": (t.Olmo2ForCausalLM, t.Olmo2Config(**LLAMA | dict(num_key_value_heads=4, num_attention_heads=4),
+                                                     tie_word_embeddings=True, rope_parameters=LLAMA3)),
+    "olmo2-one-head": (t.Olmo2ForCausalLM, t.Olmo2Config(
+        **LLAMA | dict(num_key_value_heads=1, num_attention_heads=1), head_dim=10)),
+    "olmo3": (t.Olmo3ForCausalLM, t.Olmo3Config(**LLAMA | dict(num_hidden_layers=5), sliding_window=5, rope_parameters={
+        "full_attention": YARN, "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}})),
+    "olmo3-types": (t.Olmo3ForCausalLM, t.Olmo3Config(
+        **LLAMA | dict(num_key_value_heads=1), head_dim=12, sliding_window=3, tie_word_embeddings=True,
+        attention_bias=True, layer_types=["full_attention", "sliding_attention", "full_attention"])),
+    "granite": (t.GraniteForCausalLM, t.GraniteConfig(**LLAMA, embedding_multiplier=12, logits_scaling=13,
+                                                      residual_multiplier=0.22, attention_multiplier=0.4)),
+    "granite-tied": (t.GraniteForCausalLM, t.GraniteConfig(
+        **LLAMA | dict(num_key_value_heads=1), head_dim=12, tie_word_embeddings=True, attention_bias=True, mlp_bias=True,
+        embedding_multiplier=0.3, logits_scaling=0.25, residual_multiplier=1.5, rope_parameters=LINEAR)),
+    "granite-defaults": (t.GraniteForCausalLM, t.GraniteConfig(**LLAMA)),
+    "gpt_oss": (t.GptOssForCausalLM, t.GptOssConfig(**LLAMA, head_dim=12, num_local_experts=5, num_experts_per_tok=3,
+                                                    sliding_window=5)),
+    "gpt_oss-clamped": (t.GptOssForCausalLM, t.GptOssConfig(
+        **LLAMA | dict(num_key_value_heads=1), head_dim=8, num_local_experts=3, num_experts_per_tok=1,
+        sliding_window=3, attention_bias=False, tie_word_embeddings=True, swiglu_limit=0.4, swiglu_alpha=1.1,
+        layer_types=["full_attention", "sliding_attention", "sliding_attention"], rope_parameters=dict(DYNAMIC))),
     "gpt2": (t.GPT2LMHeadModel, t.GPT2Config(vocab_size=VOCABULARY, n_embd=24, n_layer=2, n_head=3, n_positions=64)),
     "gpt_neox": (t.GPTNeoXForCausalLM, t.GPTNeoXConfig(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2,
                                                        num_attention_heads=4, intermediate_size=40,
@@ -103,6 +140,11 @@ MODELS = {
     "xlm-roberta": (t.XLMRobertaModel, t.XLMRobertaConfig(vocab_size=VOCABULARY, hidden_size=24, num_hidden_layers=2,
                                                           num_attention_heads=2, intermediate_size=40,
                                                           max_position_embeddings=34, pad_token_id=3)),
+    "mpnet": (t.MPNetModel, t.MPNetConfig(vocab_size=VOCABULARY, hidden_size=24, num_hidden_layers=3,
+                                          num_attention_heads=3, intermediate_size=40, max_position_embeddings=34)),
+    "mpnet-relu": (t.MPNetModel, t.MPNetConfig(vocab_size=VOCABULARY, hidden_size=20, num_hidden_layers=1,
+                                                   num_attention_heads=5, intermediate_size=28, hidden_act="relu",
+                                                   max_position_embeddings=24, layer_norm_eps=1e-5, pad_token_id=0)),
     "deberta-v3": (t.DebertaV2Model, t.DebertaV2Config(**DEBERTA, position_buckets=6, max_relative_positions=-1,
                                                        norm_rel_ebd="layer_norm", share_att_key=True,
                                                        pos_att_type="p2c|c2p", position_biased_input=False)),
@@ -134,8 +176,12 @@ ADAPTERS = {
     "gpt2": dict(r=3, target_modules=["c_attn", "c_fc", "c_proj"], fan_in_fan_out=True, modules_to_save=[]),
     "gpt_neox": dict(r=3, target_modules=["query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h"],
                      exclude_modules="x"),
+    "olmo3": dict(r=2, target_modules=["q_proj", "o_proj", "up_proj"]),
+    "granite": dict(r=3, target_modules=ALL_LINEAR, task_type="CAUSAL_LM"),
+    "gpt_oss": dict(r=2, target_modules=["q_proj", "k_proj", "v_proj", "o_proj"]),
     "bloom": dict(r=2, target_modules=["query_key_value"]),
     "t5": dict(r=2, target_modules=["q", "v", "wi", "wo"], task_type="SEQ_2_SEQ_LM"),
+    "mpnet": dict(r=2, target_modules=["q", "o", "dense"], task_type="FEATURE_EXTRACTION"),
     "bert": dict(r=2, target_modules=["query", "value", "dense"], task_type="FEATURE_EXTRACTION"),
 }
 
@@ -144,7 +190,7 @@ def write_adapters(folder):
     """LoRA adapters of PEFT for some of the models, with the outputs."""
     import peft
     for name, settings in ADAPTERS.items():
-        model = MODELS[name][0].from_pretrained(folder / name).eval()
+        model = MODELS[name][0].from_pretrained(folder / name, experts_implementation="eager").eval()
         adapted = peft.get_peft_model(model, peft.LoraConfig(**settings)).eval()
         torch.manual_seed(5)
         for key, p in adapted.named_parameters():
@@ -152,7 +198,7 @@ def write_adapters(folder):
                 p.data = 0.2 * torch.randn_like(p)
         out = folder / f"{name}-peft"
         adapted.save_pretrained(out)
-        tokens = torch.randint(0, VOCABULARY, (2, 20))
+        tokens = torch.randint(4 if name == "mpnet" else 0, VOCABULARY, (2, 20))
         target = torch.randint(0, VOCABULARY, (2, 9))
         inputs = {"decoder_input_ids": target} if name == "t5" else {}
         with torch.no_grad():
@@ -219,13 +265,14 @@ def main(folder):
         out = folder / name
         model.save_pretrained(out)
         model = model.double()
-        tokens = torch.randint(4 if "roberta" in name else 0, VOCABULARY, (2, 20))  # RoBERTa counts no padding
+        counts = "roberta" in name or "mpnet" in name  # positions of tokens that are not padding
+        tokens = torch.randint(4 if counts else 0, VOCABULARY, (2, 20))
         expected = {"tokens": tokens}
         with torch.no_grad():
             if name.startswith("t5"):
                 expected["target"] = torch.randint(0, VOCABULARY, (2, 9))
                 expected["output"] = model(input_ids=tokens, decoder_input_ids=expected["target"]).logits
-            elif "bert" in name:
+            elif "bert" in name or "mpnet" in name:
                 expected["padding"] = torch.zeros(2, 20, dtype=torch.uint8)
                 expected["padding"][1, 13:] = 1
                 encoder = getattr(model, "deberta", model)

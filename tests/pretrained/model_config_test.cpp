@@ -1,5 +1,8 @@
 // What config.json means for each model type: absent and null fields as in transformers, and fields
 // that contradict each other. Each expected value is that of the class of transformers 5.
+#include <cmath>
+
+#include "nn/positions/rotary.h"
 #include "pretrained/language_models.h"
 #include "pretrained/other_models.h"
 #include "pretrained/rope_config.h"
@@ -173,6 +176,106 @@ TEST_CASE("SmolLM3 slides only over layers without RoPE", "[pretrained]") {
   CHECK(windows("smollm3", sliding + R"("no_rope_layer_interval": 2)") == Integers{0, 4, 0});
   CHECK(windows("smollm3", sliding + R"("no_rope_layers": [1, 0, 1], "layer_types":
       ["sliding_attention", "full_attention", "full_attention"])") == Integers{4, 0, 0});
+}
+
+TEST_CASE("types of RoPE that depend on the length, or turn a share of the pairs", "[pretrained]") {
+  const auto rope = [](const std::string& type, const std::string& more) {
+    JsonReader c = JsonReader::parse("load_pretrained", "config.json", llama_fields(more));
+    nn::pretrained::LanguageModelConfig m = nn::pretrained::language_model_config(type, c);
+    c.finish();
+    m.options.n_layers = 1;
+    const nn::LanguageModel model(m.options);
+    for (const auto& [name, part] : model.layers[0].self_attention().children())
+      if (name == "position")
+        return std::pair(dynamic_cast<nn::Rotary&>(*part).options, m.max_length);
+    return std::pair(RotaryOptions(), int64_t(0));
+  };
+  const auto dynamic = rope("llama", R"("max_position_embeddings": 64, "rope_scaling":
+      {"rope_type": "dynamic", "factor": 2.0})");
+  CHECK(dynamic.first.max_length == 64);
+  CHECK(dynamic.first.base == 1e4);
+  const std::string factors = R"("short_factor": [1.0, 2], "long_factor": [4, 8])";
+  const std::string lengths = R"("max_position_embeddings": 64, )";
+  const auto longrope = rope("llama", lengths + R"("rope_scaling": {"rope_type": "longrope",
+      "original_max_position_embeddings": 16, )" +
+                                          factors + "}");
+  CHECK(longrope.first.frequencies == std::vector<double>{1, 0.005});
+  CHECK(longrope.first.attention_factor == Approx(std::sqrt(1.5)).epsilon(1e-15));
+  CHECK(longrope.first.max_length == 16);
+  CHECK(longrope.second == 16);
+  const auto proportional = rope("llama", R"("rope_parameters": {"rope_type": "proportional",
+      "partial_rotary_factor": 0.6, "factor": 2, "rope_theta": 100})");
+  CHECK(proportional.first.frequencies == std::vector<double>{1, 0});
+  CHECK(proportional.first.scale == 2);
+  const auto phi = [&](const std::string& outside, const std::string& inside) {
+    return error("phi3", lengths + outside + R"("rope_scaling": {"type": )" + inside + "}");
+  };
+  const std::string original = R"("original_max_position_embeddings": 16, )";
+  for (const char* type : {"su", "yarn", "longrope"})
+    CHECK(phi(original, str('"', type, "\", ", factors)) == "(nothing thrown)");
+  CHECK_THAT(phi(original, R"("longrope", "original_max_position_embeddings": 8, )" + factors),
+             Containing("\"original_max_position_embeddings\" inside and outside"));
+  CHECK_THAT(phi("", R"("linear", "factor": 2)"),
+             Containing("\"rope_type\" is \"linear\"; Phi-3 supports \"default\", \"longrope\""));
+  CHECK_THAT(phi(original, R"("longrope", "short_factor": [1], "long_factor": [1, 2])"),
+             Containing("\"short_factor\" has 1 numbers for 4 rotated features"));
+  CHECK_THAT(phi(original, R"("longrope", "short_factor": [1, 2], "long_factor": [1, 0])"),
+             Containing("\"long_factor\" has 0; must be positive"));
+  CHECK_THAT(phi(original, R"("longrope", "short_factor": [1, "2"], "long_factor": [1, 0])"),
+             Containing("\"short_factor\" is [1,\"2\"]; expected a list of numbers"));
+  CHECK_THAT(error("llama", R"("rope_scaling": {"rope_type": "dynamic"})"),
+             Containing("the field \"factor\" is missing"));
+  CHECK_THAT(error("llama", R"("rope_parameters": {"rope_type": "proportional",
+      "partial_rotary_factor": 1.5})"),
+             Containing("\"partial_rotary_factor\" is 1.5; must be 0 … 1"));
+}
+
+TEST_CASE("OLMo, Granite and gpt-oss: absent fields and refused values", "[pretrained]") {
+  CHECK(windows("olmo3", "") == Integers{4096, 4096, 4096});
+  CHECK(windows("olmo3", R"("sliding_window": 7, "layer_types":
+      ["full_attention", "sliding_attention", "full_attention"])") == Integers{0, 7, 0});
+  CHECK(options_of("olmo2", llama_fields("")).layer.attention.qk_norm->dim == 16);
+  CHECK(options_of("olmo2", llama_fields("")).layer.norm_eps == 1e-5);
+  CHECK_THAT(error("olmo3", "\"sliding_window\": null"), Containing("\"sliding_window\" is 0"));
+  CHECK_THAT(error("olmo3", R"("rope_parameters": {"rope_theta": 5})"),
+             Containing("\"rope_theta\""));
+  CHECK_THAT(error("olmo2", "\"clip_qkv\": 8.0"), Containing("\"clip_qkv\" = 8.0"));
+
+  const nn::LanguageModel::Options granite = options_of("granite", llama_fields(""));
+  CHECK(granite.layer.attention.scale == 1);
+  CHECK(granite.logit_scale == 1);
+  CHECK_THAT(error("granite", "\"logits_scaling\": 0"),
+             Containing("\"logits_scaling\" is 0; must not be 0"));
+
+  CHECK(windows("gpt_oss", "") == Integers{128, 0, 128});
+  CHECK(options_of("gpt_oss", llama_fields("")).layer.attention.bias);
+  CHECK(options_of("gpt_oss", llama_fields("")).layer.feed_forward.clamped->limit == 7);
+  CHECK_THAT(error("gpt_oss", R"("quantization_config": {"quant_method": "mxfp4"})"),
+             Containing("\"quantization_config\" is set; supported are weights in bf16 or f32"));
+  CHECK_THAT(error("gpt_oss", "\"hidden_act\": \"gelu\""),
+             Containing("\"hidden_act\" is \"gelu\""));
+  CHECK_THAT(error("gpt_oss", "\"swiglu_limit\": 0"), Containing("\"swiglu_limit\" is 0"));
+  CHECK_THAT(error("gpt_oss", "\"num_local_experts\": 2"),
+             Containing("\"num_experts_per_tok\" is 4 of 2 experts"));
+  CHECK_THAT(error("gpt_oss", "\"experts_per_token\": 2"),
+             Containing("\"experts_per_token\" differs from \"num_experts_per_tok\""));
+}
+
+TEST_CASE("MPNet's fields", "[pretrained]") {
+  const auto config = [](const std::string& more) {
+    JsonReader reader =
+        JsonReader::parse("test", "config.json",
+                          R"({"vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "intermediate_size": 8, "max_position_embeddings": 6)" +
+                              more + "}");
+    return nn::pretrained::mpnet_config(reader);
+  };
+  CHECK(config(R"(, "pad_token_id": 0)").options.first_position == 2);
+  CHECK(config("").max_length == 4);
+  CHECK_THAT(error_of<Error>([&] { config(R"(, "relative_attention_num_buckets": 16)"); }),
+             Containing("\"relative_attention_num_buckets\" is 16; supported is 32"));
+  CHECK_THAT(error_of<Error>([&] { config(R"(, "type_vocab_size": 2)"); }),
+             Containing("MPNet has no token types"));
 }
 
 TEST_CASE("RoPE rotates an even number of features", "[pretrained]") {
