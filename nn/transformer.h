@@ -17,8 +17,8 @@ enum class NormPlace {
   /// x = x + norm_out(f(norm(x))) (Ding et al. 2021; Gemma 2); TransformerLayer with
   /// Residual::sequential only.
   sandwich,
-  /// x = x + norm(f(x)) (Liu et al. 2022, Swin v2; OLMo 2); needs a final norm after the last layer.
-  /// TransformerLayer with Residual::sequential only.
+  /// x = x + norm(f(x)) (Liu et al. 2022, Swin v2; OLMo 2); needs a final norm after the last
+  /// layer. TransformerLayer with Residual::sequential only.
   output
 };
 

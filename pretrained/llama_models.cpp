@@ -237,6 +237,7 @@ LanguageModelConfig granite_config(JsonReader& c) {
 // The RoPE of a gpt-oss whose configuration has no parameters of RoPE.
 RotaryOptions gpt_oss_rope(JsonReader& c, int64_t d) {
   RotaryOptions o{.dims = d, .base = c.number("rope_theta", 150'000)};
+  if (o.base <= 1) c.refuse(str("\"rope_theta\" is ", o.base, "; must be greater than 1"));
   o.frequencies = yarn_frequencies(
       {.dims = d, .base = o.base, .factor = 32, .length = 4096, .truncate = false});
   o.attention_factor = yarn_attention_factor(32);
@@ -272,7 +273,7 @@ LanguageModelConfig gpt_oss_config(JsonReader& c) {
   if (f.clamped->limit <= 0)
     c.refuse(str("\"swiglu_limit\" is ", f.clamped->limit, "; must be positive"));
   c.require("hidden_act", "silu");
-  const MoEOptions experts{.n_experts = c.size("num_local_experts", 128),
+  const MoEOptions experts{.n_experts = c.size("num_local_experts", 128, 10'000),
                            .top_k = c.size("num_experts_per_tok", 4),
                            .router_bias = true};
   if (c.size("experts_per_token", experts.top_k) != experts.top_k)

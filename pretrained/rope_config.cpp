@@ -31,6 +31,12 @@ int64_t rotated_features(JsonReader& c, int64_t d, double share, bool may_be_par
   return dims;
 }
 
+double positive(JsonReader& r, const char* name, std::optional<double> fallback = {}) {
+  const double x = r.number(name, fallback);
+  if (x <= 0) r.refuse(str('"', name, "\" is ", x, "; must be positive"));
+  return x;
+}
+
 // Reads the length of the original training; the field outside the object is that of Phi-3.
 int64_t trained_length(JsonReader& c, JsonReader& r, const RopeFields& f, int64_t max_length) {
   const char* name = "original_max_position_embeddings";
@@ -56,16 +62,42 @@ void read_longrope(JsonReader& r, RotaryOptions& o, int64_t length, int64_t max_
   factors("long_factor");
   for (size_t i = 0; i < o.frequencies.size(); ++i)
     o.frequencies[i] = std::pow(o.base, -2 * double(i) / double(o.dims)) / o.frequencies[i];
+  if (length < 2)
+    r.refuse(str("\"original_max_position_embeddings\" is ", length, "; must be 2 or more"));
   const double factor = r.number("factor", double(max_length) / double(length));
   const double grown = factor <= 1 ? 0 : std::log(factor) / std::log(double(length));
   o.attention_factor = r.number("attention_factor", std::sqrt(1 + grown));
   o.max_length = length;
 }
 
+void read_llama3(JsonReader& r, RotaryOptions& o, double length) {
+  const double low = positive(r, "low_freq_factor"), high = positive(r, "high_freq_factor");
+  if (low >= high) r.refuse("\"low_freq_factor\" must be less than \"high_freq_factor\"");
+  o.frequencies = llama3_frequencies({.dims = o.dims,
+                                      .base = o.base,
+                                      .factor = positive(r, "factor"),
+                                      .low_frequency_factor = low,
+                                      .high_frequency_factor = high,
+                                      .length = length});
+}
+
+void read_yarn(JsonReader& r, RotaryOptions& o, double length) {
+  const double factor = positive(r, "factor");
+  o.frequencies = yarn_frequencies({.dims = o.dims,
+                                    .base = o.base,
+                                    .factor = factor,
+                                    .length = length,
+                                    .beta_fast = positive(r, "beta_fast", 32),
+                                    .beta_slow = positive(r, "beta_slow", 1),
+                                    .truncate = r.flag("truncate", !r.is_present("truncate"))});
+  o.attention_factor = r.number("attention_factor", yarn_attention_factor(factor));
+}
+
 // Reads the object `r` with the parameters of RoPE. theta and share: values of absent fields.
 RotaryOptions read_rope(JsonReader& c, JsonReader& r, int64_t d, const RopeFields& f, double theta,
                         double share) {
   theta = r.number("rope_theta", theta);
+  if (theta <= 0) c.refuse(str("\"rope_theta\" is ", theta, "; must be positive"));
   share = r.number("partial_rotary_factor", share);
   std::string type = r.text("rope_type", r.text("type", "default"));
   r.ignore({"type"});
@@ -75,48 +107,27 @@ RotaryOptions read_rope(JsonReader& c, JsonReader& r, int64_t d, const RopeField
                                        : rotated_features(c, d, share, f.share_field != nullptr),
                   .base = theta};
   const int64_t max_length = c.integer("max_position_embeddings", f.max_length);
-  const auto length = [&] { return double(trained_length(c, r, f, max_length)); };
-  const auto positive = [&](const char* name, std::optional<double> fallback = {}) {
-    const double x = r.number(name, fallback);
-    if (x <= 0) r.refuse(str('"', name, "\" is ", x, "; must be positive"));
-    return x;
-  };
   if (f.phi3 && type != "default" && type != "longrope")
     c.refuse(
         str("\"rope_type\" is ", in_quotes(type), "; Phi-3 supports \"default\", \"longrope\""));
   if (type == "linear") {
-    o.scale = positive("factor");
+    o.scale = positive(r, "factor");
   } else if (type == "dynamic") {  // the base grows with the length of longer sequences
-    positive("factor");
-    o.max_length = max_length;
+    positive(r, "factor");
+    o.max_length = c.size("max_position_embeddings", f.max_length, INT32_MAX);
   } else if (type == "longrope") {
     read_longrope(r, o, trained_length(c, r, f, max_length), max_length);
   } else if (proportional) {  // the pairs after the share do not turn
-    o.scale = positive("factor", 1);
+    o.scale = positive(r, "factor", 1);
     if (share < 0 || share > 1)
       c.refuse(str("\"partial_rotary_factor\" is ", share, "; must be 0 … 1"));
     const auto turned = int64_t(share * double(d) / 2);
     for (int64_t i = 0; i < d / 2; ++i)
       o.frequencies.push_back(i < turned ? std::pow(theta, -2 * double(i) / double(d)) : 0);
   } else if (type == "llama3") {
-    const double low = positive("low_freq_factor"), high = positive("high_freq_factor");
-    if (low >= high) r.refuse("\"low_freq_factor\" must be less than \"high_freq_factor\"");
-    o.frequencies = llama3_frequencies({.dims = o.dims,
-                                        .base = o.base,
-                                        .factor = positive("factor"),
-                                        .low_frequency_factor = low,
-                                        .high_frequency_factor = high,
-                                        .length = length()});
+    read_llama3(r, o, double(trained_length(c, r, f, max_length)));
   } else if (type == "yarn") {
-    const double factor = positive("factor");
-    o.frequencies = yarn_frequencies({.dims = o.dims,
-                                      .base = o.base,
-                                      .factor = factor,
-                                      .length = length(),
-                                      .beta_fast = positive("beta_fast", 32),
-                                      .beta_slow = positive("beta_slow", 1),
-                                      .truncate = r.flag("truncate", !r.is_present("truncate"))});
-    o.attention_factor = r.number("attention_factor", yarn_attention_factor(factor));
+    read_yarn(r, o, double(trained_length(c, r, f, max_length)));
   } else if (type != "default") {
     c.refuse(str("\"rope_type\" is ", in_quotes(type),
                  "; supported are \"default\", \"linear\", \"dynamic\", \"llama3\", \"yarn\", "

@@ -15,7 +15,8 @@ struct RopeFields {
   const char* theta_field = "rope_theta";  ///< Name of theta; null: it has no field.
   const char* share_field = nullptr;       ///< Name of the share; null: all features are rotated.
   double share = 1;                        ///< Share of the features of a head that are rotated.
-  /// Phi-3: the types "default" and "longrope" only, and "original_max_position_embeddings" outside.
+  /// Phi-3: the types "default" and "longrope" only, and "original_max_position_embeddings" outside
+  /// of "rope_parameters".
   bool phi3 = false;
 };
 

@@ -63,7 +63,8 @@ NameMap bloom_names(const LanguageModel::Options& options);
 /// Returns the names of BERT or, for the model "roberta", RoBERTa, with or without the prefix
 /// "bert." or "roberta."; the weights of heads (cls, lm_head, classifier, qa_outputs) are dropped.
 NameMap bert_names(const std::string& model = "bert");
-/// Returns the names of MPNet, with or without the prefix "mpnet."; the weights of heads are dropped.
+/// Returns the names of MPNet, with or without the prefix "mpnet."; the weights of heads are
+/// dropped.
 NameMap mpnet_names();
 /// Returns the names of DeBERTa v2 and v3, with or without the prefix "deberta."; the weights of
 /// heads are dropped, and a table of positions that `options` do not use.
