@@ -65,7 +65,8 @@ struct Setting {
 
 }  // namespace
 
-TEST_CASE("Code on pages is in an example of one file, or in these tests", "[repository][docs]") {
+TEST_CASE("Code on pages is in an example of one file, in these tests, or quoted from the library",
+          "[repository][docs]") {
   std::string code = "\n";
   for (const auto& entry : fs::directory_iterator(root / "tests/repository"))
     if (const std::string test = entry.path().filename().string(); test.ends_with("pages_test.cpp"))
@@ -73,6 +74,8 @@ TEST_CASE("Code on pages is in an example of one file, or in these tests", "[rep
   for (const auto& entry : fs::directory_iterator(root / "examples"))
     if (entry.path().extension() == ".cpp")
       code += without_indentation(testing::text_of("examples/" + entry.path().filename().string()));
+  for (const char* quoted : {"llama_models.cpp", "files/published_names.cpp"})
+    code += without_indentation(testing::text_of(std::string("pretrained/") + quoted));
   std::vector<std::string> pages{"README.md"};
   for (const auto& entry : fs::directory_iterator(root / "docs"))
     if (entry.path().extension() == ".md")
