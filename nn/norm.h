@@ -12,7 +12,8 @@ namespace stretto::nn {
 /// The kinds of normalization.
 enum class NormKind {
   layer,  ///< (x − mean) / √(variance + eps) · weight + bias (Ba et al., 2016).
-  rms     ///< x / √(mean(x²) + eps) · weight (Zhang & Sennrich, 2019).
+  rms,    ///< x / √(mean(x²) + eps) · weight (Zhang & Sennrich, 2019).
+  none    ///< x, without parameters; for a layer that lacks one of its norms.
 };
 
 /// Returns the default ε: 1e-5 for layer norm, as in PyTorch, and 1e-6 for RMS norm, as in T5
@@ -24,7 +25,7 @@ struct NormOptions {
   int64_t dim = 0;                  ///< Size of the last dimension, at least 1.
   std::optional<double> eps = {};   ///< ε; by default default_eps(kind).
   NormKind kind = NormKind::layer;  ///< Kind of normalization.
-  bool bias = true;                 ///< Adds a bias; ignored for NormKind::rms, which has none.
+  bool bias = true;                 ///< Adds a bias; ignored unless the kind is NormKind::layer.
 };
 
 /// Layer norm or RMS norm over the last dimension.
@@ -43,7 +44,9 @@ class Norm : public Module {
   std::string label() const override;
 
   const Options options;  ///< As passed, with eps filled in.
-  const Tensor weight = parameter("weight", ones({options.dim}));  ///< [dim], initially 1.
+  /// [dim], initially 1; undefined with NormKind::none.
+  const Tensor weight =
+      options.kind == NormKind::none ? Tensor() : parameter("weight", ones({options.dim}));
   /// [dim], initially 0; undefined without a bias.
   const Tensor bias = options.bias && options.kind == NormKind::layer
                           ? parameter("bias", zeros({options.dim}))

@@ -10,6 +10,15 @@ StackOptions checked(const char* op, StackOptions o) {
   return o;
 }
 
+// Returns the options of a layer by its number.
+auto layer_of(const StackOptions& o) {
+  return [&o](int64_t i) {
+    LayerOptions layer = o.layer;
+    if (o.vary_layer) o.vary_layer(i, layer);
+    return layer;
+  };
+}
+
 template <class Stack>
 void add_norm(Stack& stack) {
   if (stack.options.final_norm) stack.norm.emplace(stack, "norm", stack.options.layer.norms());
@@ -24,14 +33,14 @@ Tensor finish(const Stack& stack, ResidualStream& x, const ForwardContext& forwa
 
 Encoder::Encoder(StackOptions o)
     : options(checked("Encoder", std::move(o))),
-      layers(*this, "layers", options.n_layers, options.layer) {
+      layers(*this, "layers", options.n_layers, layer_of(options)) {
   add_norm(*this);
 }
 
 Encoder::Encoder(Module& parent, std::string name, StackOptions o)
     : Module(parent, std::move(name)),
       options(checked("Encoder", std::move(o))),
-      layers(*this, "layers", options.n_layers, options.layer) {
+      layers(*this, "layers", options.n_layers, layer_of(options)) {
   add_norm(*this);
 }
 
@@ -46,14 +55,14 @@ std::string Encoder::label() const { return str("Encoder(", layers.size(), " lay
 
 Decoder::Decoder(StackOptions o)
     : options(checked("Decoder", std::move(o))),
-      layers(*this, "layers", options.n_layers, options.layer) {
+      layers(*this, "layers", options.n_layers, layer_of(options)) {
   add_norm(*this);
 }
 
 Decoder::Decoder(Module& parent, std::string name, StackOptions o)
     : Module(parent, std::move(name)),
       options(checked("Decoder", std::move(o))),
-      layers(*this, "layers", options.n_layers, options.layer) {
+      layers(*this, "layers", options.n_layers, layer_of(options)) {
   add_norm(*this);
 }
 

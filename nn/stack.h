@@ -1,6 +1,7 @@
 // Encoders and decoders: stacks of layers.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -10,8 +11,10 @@ namespace stretto::nn {
 
 /// Options of Encoder and Decoder.
 struct StackOptions {
-  int64_t n_layers = 0;        ///< Number of layers, at least 1.
-  LayerOptions layer = {};     ///< Options of every layer.
+  int64_t n_layers = 0;     ///< Number of layers, at least 1.
+  LayerOptions layer = {};  ///< Options of every layer.
+  /// Changes the options of layer i, as LanguageModelOptions::vary_layer.
+  std::function<void(int64_t i, LayerOptions&)> vary_layer = {};
   bool final_norm = false;     ///< Adds a norm after the last layer, as NormPlace::pre needs.
   bool final_dropout = false;  ///< Dropout of the output too (T5).
 };

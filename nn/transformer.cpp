@@ -29,6 +29,9 @@ LayerOptions completed(const char* op, LayerOptions o, bool context = false) {
   check(o.branch_scale == 1 || !context, op, "branch_scale ", o.branch_scale,
         " is for TransformerLayer; accepted: 1");
   check(std::isfinite(o.branch_scale), op, "branch_scale ", o.branch_scale, "; must be finite");
+  check(
+      o.mixer_norm || (!context && o.norm == NormPlace::pre && o.residual == Residual::sequential),
+      op, "no mixer_norm is for TransformerLayer with NormPlace::pre and Residual::sequential");
   if (o.residual == Residual::sequential) return o;
   check(o.norm == NormPlace::pre, op,
         "parallel branches do not support NormPlace::post, sandwich and output; use "
@@ -99,6 +102,12 @@ TransformerLayer::TransformerLayer(LayerOptions o)
     : options(completed("TransformerLayer", std::move(o))) {}
 TransformerLayer::TransformerLayer(Module& parent, std::string name, LayerOptions o)
     : Module(parent, std::move(name)), options(completed("TransformerLayer", std::move(o))) {}
+
+Norm::Options TransformerLayer::first_norm() const {
+  Norm::Options o = options.norms();
+  if (!options.mixer_norm) o.kind = NormKind::none;
+  return o;
+}
 
 std::unique_ptr<Norm> TransformerLayer::second_norm() {
   if (options.residual == Residual::parallel_one_norm) return nullptr;
@@ -213,7 +222,7 @@ DecoderLayer::DecoderLayer(Module& parent, std::string name, LayerOptions o)
 MultiHeadAttention::Options DecoderLayer::plain(MultiHeadAttention::Options o) {
   o.position = {};
   o.kernel = {};
-  o.window = 0;
+  o.window = o.window_after = 0;
   o.gate = AttentionGate::none;
   return o;
 }

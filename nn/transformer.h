@@ -45,6 +45,9 @@ struct LayerOptions {
   NormKind norm_kind = NormKind::layer;  ///< Kind of the norms.
   std::optional<double> norm_eps = {};   ///< ε of the norms; by default default_eps(norm_kind).
   bool norm_bias = true;                 ///< Biases of the norms.
+  /// False: self-attention, or the mixer, reads x itself, and norm1 is NormKind::none (the first
+  /// layer of ModernBERT). TransformerLayer with NormPlace::pre and Residual::sequential only.
+  bool mixer_norm = true;
 
   /// Returns the options of the layer's norms.
   Norm::Options norms() const { return {d_model, norm_eps, norm_kind, norm_bias}; }
@@ -110,7 +113,7 @@ class TransformerLayer : public Module {
   const LayerOptions options;  ///< As passed, with defaults filled in.
   /// A MultiHeadAttention "self_attention", or the mixer of the options.
   const std::unique_ptr<Mixer> mixer = make_mixer(*this, options);
-  Norm norm1{*this, "norm1", options.norms()};  ///< Norm of the mixer's branch.
+  Norm norm1{*this, "norm1", first_norm()};  ///< Norm of the mixer's branch.
   /// A FeedForward "feed_forward", or the network of its options.
   const std::unique_ptr<PositionWise> network = make_network(*this, options);
   /// Norm of the feed-forward branch; null with Residual::parallel_one_norm.
@@ -123,6 +126,7 @@ class TransformerLayer : public Module {
   // Adds both branches to the stream: `attended` is the result of attention, `input` its input.
   void add_branches(ResidualStream& x, const Tensor& input, const Tensor& attended,
                     const ForwardContext& forward) const;
+  Norm::Options first_norm() const;
   std::unique_ptr<Norm> second_norm();
   std::unique_ptr<Norm> out_norm(const char* name);
 };

@@ -118,6 +118,7 @@ MultiHeadAttention::Options MultiHeadAttention::completed(Options o) {
   if (!o.kernel) o.kernel = softmax_kernel();
   if (!o.position) o.position.traits = NoPosition::traits();
   check(o.window >= 0, op, "window ", o.window, "; must be 0 (none) or more");
+  check(o.window_after >= 0, op, "window_after ", o.window_after, "; must be 0 (none) or more");
   if (o.qk_norm) {
     int64_t& dim = o.qk_norm->dim;
     check(dim == 0 || dim == o.d_key || dim == o.n_heads * o.d_key, op, "qk_norm of ", dim,
@@ -175,11 +176,15 @@ std::string MultiHeadAttention::label() const {
 }
 
 AttentionMask MultiHeadAttention::with_window(AttentionMask mask) const {
+  const auto limit = [](int64_t& window, int64_t option) {
+    if (option > 0) window = window > 0 ? std::min(window, option) : option;
+  };
+  limit(mask.window_after, options.window_after);
   if (options.window == 0) return mask;
-  check(mask.causal || mask.block > 0, op, "window ", options.window,
+  check(mask.causal || mask.block > 0 || options.window_after > 0, op, "window ", options.window,
         " needs a causal mask: without one a query would attend to all later keys; use a causal "
         "mask, or set AttentionMask::window instead");
-  mask.window = mask.window > 0 ? std::min(mask.window, options.window) : options.window;
+  limit(mask.window, options.window);
   return mask;
 }
 

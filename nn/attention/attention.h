@@ -101,9 +101,13 @@ struct MultiHeadAttentionOptions {
   /// head is normalized by itself (Qwen3), with dim H·D all heads of a position together (OLMo 2);
   /// the norm of the keys then has G·D features. By default none.
   std::optional<Norm::Options> qk_norm = {};
-  /// > 0: sliding window (Mistral). Every mask must be causal, and no query attends to a key
-  /// `window` or more positions before it. A smaller AttentionMask::window takes precedence.
+  /// > 0: sliding window (Mistral). Every mask must be causal, unless window_after is set, and no
+  /// query attends to a key `window` or more positions before it. A smaller AttentionMask::window
+  /// takes precedence.
   int64_t window = 0;
+  /// > 0: no query attends to a key this many or more positions after it, and masks need not be
+  /// causal: a bidirectional window sets both (ModernBERT).
+  int64_t window_after = 0;
   double soft_cap = 0;                       ///< > 0: AttentionOptions::soft_cap (Gemma 2).
   bool sinks = false;                        ///< A learned sink per head (gpt-oss), initially 0.
   AttentionGate gate = AttentionGate::none;  ///< Gate of the output; self-attention only.

@@ -21,6 +21,7 @@ Bert::Options checked(Bert::Options o) {
   check(o.first_position >= 0, "Bert", "first_position ", o.first_position,
         "; must not be negative");
   check(o.kernel_size >= 0, "Bert", "kernel_size ", o.kernel_size, "; must be odd, or 0 (none)");
+  check(o.kernel_size == 0 || !o.final_norm, "Bert", "a convolution does not support final_norm");
   check(o.disentangled || !o.relative_norm, "Bert", "relative_norm needs disentangled attention");
   return o;
 }

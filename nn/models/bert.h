@@ -21,8 +21,12 @@ struct BertOptions {
   int64_t max_length = 512;  ///< Largest number of tokens with learned positions, at least 1.
   int64_t token_types = 2;   ///< Number of token types (segments); 0: none.
   int64_t n_layers = 12;     ///< Number of layers.
-  /// Options of every layer, with NormPlace::post; its norm and dropout apply to the input too.
+  /// Options of every layer, in BERT with NormPlace::post; its norm and dropout apply to the input
+  /// too.
   LayerOptions layer = {};
+  /// Changes the options of layer i (ModernBERT).
+  std::function<void(int64_t i, LayerOptions&)> vary_layer = {};
+  bool final_norm = false;        ///< Adds a norm after the last layer, as NormPlace::pre needs.
   bool pooler = true;             ///< Has the layer that pooled() needs.
   bool learned_positions = true;  ///< Adds a learned vector of each position to the input.
   int64_t first_position = 0;     ///< Learned position of the first token (RoBERTa: 2).
@@ -71,7 +75,8 @@ class BertConvolution : public Module {
 
 /// BERT (Devlin et al. 2019) without a head: post-norm layers over the normalized sum of the
 /// vectors of tokens, positions and token types. With Options::disentangled it is DeBERTa v2 and
-/// v3 (He et al. 2021a, 2021b), with Options::first_position RoBERTa (Liu et al. 2019).
+/// v3 (He et al. 2021a, 2021b), with Options::first_position RoBERTa (Liu et al. 2019), with
+/// pre-norm layers, Options::final_norm and RoPE ModernBERT (Warner et al. 2024).
 class Bert : public Module {
  public:
   using Options = BertOptions;  ///< Options of the constructor.
@@ -100,7 +105,12 @@ class Bert : public Module {
   const Tensor relative = relative_table();
   std::optional<Norm> relative_norm;  ///< Norm of the table, with Options::relative_norm.
   /// Layers.
-  Encoder encoder{*this, "encoder", {.n_layers = options.n_layers, .layer = layer_options()}};
+  Encoder encoder{*this,
+                  "encoder",
+                  {.n_layers = options.n_layers,
+                   .layer = layer_options(),
+                   .vary_layer = options.vary_layer,
+                   .final_norm = options.final_norm}};
   /// Convolution after the first layer, with Options::kernel_size.
   std::optional<BertConvolution> convolution;
   std::optional<Linear> pooler;  ///< d_model → d_model, with Options::pooler.
