@@ -56,7 +56,7 @@ std::string peft_name(const Module& model, std::string name) {
   const std::string ending = ".weight";
   name.resize(name.ends_with(ending) ? name.size() - ending.size() : 0);
   if (!dynamic_cast<const Bert*>(&model)) return name;
-  for (const std::string prefix : {"bert.", "roberta.", "deberta.", "mpnet."})
+  for (const std::string prefix : {"bert.", "roberta.", "deberta.", "mpnet.", "model."})
     if (name.starts_with(prefix)) return name.substr(prefix.size());
   return name;
 }

@@ -7,6 +7,8 @@
 #include "nn/positions/relative_bias.h"
 #include "pretrained/files/published_names.h"
 #include "pretrained/language_models.h"
+#include "pretrained/llama_like.h"
+#include "pretrained/rope_config.h"
 
 namespace stretto::nn::pretrained {
 
@@ -142,6 +144,55 @@ ModelConfig<Bert> mpnet_config(JsonReader& c) {
   m.options.layer.attention.position = t5_bias();
   if (const int64_t n = c.integer("relative_attention_num_buckets", 32); n != 32)
     c.refuse(str("\"relative_attention_num_buckets\" is ", n, "; supported is 32"));
+  return m;
+}
+
+ModelConfig<Bert> modernbert_config(JsonReader& c) {
+  ModelConfig<Bert> m{bert_base(c.size("vocab_size", 50368)), modernbert_names()};
+  Bert::Options& o = m.options;
+  o.token_types = 0;
+  o.pooler = o.learned_positions = false;
+  o.final_norm = true;
+  o.n_layers = c.size("num_hidden_layers", {}, 10'000);
+  m.max_length = o.max_length = c.size("max_position_embeddings", 8192);
+  LayerOptions& all_layers = o.layer = {};
+  all_layers.d_model = c.size("hidden_size");
+  all_layers.attention.n_heads = c.size("num_attention_heads");
+  all_layers.attention.bias = c.flag("attention_bias", false);
+  all_layers.feed_forward = {.d_hidden = c.size("intermediate_size"),
+                             .activation = activation_of(c, c.text("hidden_activation", "gelu")),
+                             .bias = c.flag("mlp_bias", false),
+                             .gated = true};
+  all_layers.norm_eps = read_eps(c, "norm_eps", 1e-5);
+  all_layers.norm_bias = c.flag("norm_bias", false);
+  const int64_t n_heads = o.layer.attention.n_heads, d_head = o.layer.d_model / n_heads;
+  if (o.layer.d_model % n_heads != 0)
+    c.refuse(str("\"hidden_size\" is ", o.layer.d_model, ", not a multiple of ", n_heads));
+  for (const char* name : {"embedding_dropout", "attention_dropout", "mlp_dropout"})
+    if (c.number(name, 0) != 0) c.refuse(str('"', name, "\" is not 0, which is not supported"));
+  if (c.has("rope_scaling"))
+    c.refuse("\"rope_scaling\" is set; write the parameters of RoPE into \"rope_parameters\"");
+  const auto rope_of = [&](const char* type, double theta, const char* field) {
+    const RotaryOptions r = rotary_options_of(
+        type, c, d_head, {.theta = theta, .max_length = m.max_length, .theta_field = field});
+    if (r.max_length > 0) m.max_length = std::min(m.max_length, r.max_length);
+    return rotary(r);
+  };
+  o.layer.attention.position = rope_of("full_attention", 160'000, "global_rope_theta");
+  const auto local = rope_of("sliding_attention", 10'000, "local_rope_theta");
+  const int64_t every = c.size("global_attn_every_n_layers", 3);
+  const std::vector<int64_t> all = windows(c, o.n_layers, c.size("local_attention", 128) / 2 + 1,
+                                           [=](int64_t i) { return i % every != 0; });
+  o.vary_layer = [=](int64_t i, LayerOptions& layer) {
+    layer.mixer_norm = i > 0;
+    layer.attention.window = layer.attention.window_after = all[size_t(i)];
+    if (all[size_t(i)] > 0) layer.attention.position = local;
+  };
+  c.ignore({"initializer_cutoff_factor", "decoder_bias", "classifier_pooling", "classifier_dropout",
+            "classifier_bias", "classifier_activation", "deterministic_flash_attn",
+            "sparse_prediction", "sparse_pred_ignore_index", "tie_word_embeddings",
+            "reference_compile", "repad_logits_with_grad", "position_embedding_type",
+            "layer_norm_eps"});
   return m;
 }
 

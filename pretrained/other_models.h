@@ -28,6 +28,8 @@ ModelConfig<Bert> bert_config(JsonReader& config);
 ModelConfig<Bert> roberta_config(JsonReader& config);
 /// Reads all fields that determine an MPNet. Its layers have learned positions and T5's biases.
 ModelConfig<Bert> mpnet_config(JsonReader& config);
+/// Reads all fields that determine a ModernBERT.
+ModelConfig<Bert> modernbert_config(JsonReader& config);
 /// Reads all fields that determine a DeBERTa of version 2 or 3. Token vectors of another width
 /// than the layers are an error.
 ModelConfig<Bert> deberta_config(JsonReader& config);

@@ -203,6 +203,8 @@ std::map<std::string, LoadType> loaders() {
        [](Pretrained& p, Folder& f) { load_model<SequenceToSequence>(p, f, t5_config(f.config)); }},
       {"bert", [=](Pretrained& p, Folder& f) { load_bert(p, f, bert_config(f.config)); }},
       {"mpnet", [=](Pretrained& p, Folder& f) { load_bert(p, f, mpnet_config(f.config)); }},
+      {"modernbert",
+       [](Pretrained& p, Folder& f) { load_model<Bert>(p, f, modernbert_config(f.config)); }},
       {"deberta-v2",
        [](Pretrained& p, Folder& f) { load_model<Bert>(p, f, deberta_config(f.config)); }},
       {"transfo-xl", [](Pretrained& p, Folder& f) {
@@ -255,7 +257,7 @@ Pretrained from_state_dict(const WeightsFile& file, const PretrainedOptions& opt
 
 std::vector<std::string> pretrained_model_types() {
   std::vector<std::string> names = language_model_types();
-  names.insert(names.end(), {"t5", "bert", "mpnet", "deberta-v2", "transfo-xl"});
+  names.insert(names.end(), {"t5", "bert", "mpnet", "modernbert", "deberta-v2", "transfo-xl"});
   names.insert(names.end(), roberta_types.begin(), roberta_types.end());
   return names;
 }

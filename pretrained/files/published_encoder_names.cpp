@@ -74,6 +74,29 @@ NameMap mpnet_names() {
   return bert_names("mpnet").prefer(attention);
 }
 
+NameMap modernbert_names() {
+  const std::string prefix = "[model.]", layer = prefix + "layers.{}.",
+                    in_model = "encoder.layers.{}.";
+  NameMap map;
+  map.rename(prefix + "embeddings.tok_embeddings.weight", "embedding.weight");
+  rename_linears_and_norms(
+      map, prefix, "",
+      {{"embeddings.norm", "embedding.positions.norm"}, {"final_norm", "encoder.norm"}});
+  rename_linears_and_norms(map, layer, in_model,
+                           {{"attn_norm", "norm1"},
+                            {"attn.Wo", "self_attention.out"},
+                            {"mlp_norm", "norm2"},
+                            {"mlp.Wo", "feed_forward.linear2"}});
+  for (const char* kind : {".weight", ".bias"}) {
+    const auto part = [&](const char* name) { return str(in_model, name, kind); };
+    map.split(str(layer, "attn.Wqkv", kind),
+              {part("self_attention.q"), part("self_attention.k"), part("self_attention.v")})
+        .split(str(layer, "mlp.Wi", kind), {part("feed_forward.gate"), part("feed_forward.up")});
+  }
+  for (const char* head : {"head.*", "decoder.*", "classifier.*"}) map.drop(head);
+  return map;
+}
+
 NameMap deberta_names(const Bert::Options& options) {
   const std::string prefix = "[deberta.]";
   NameMap map = bert_like_names(prefix);

@@ -66,6 +66,9 @@ NameMap bert_names(const std::string& model = "bert");
 /// Returns the names of MPNet, with or without the prefix "mpnet."; the weights of heads are
 /// dropped.
 NameMap mpnet_names();
+/// Returns the names of ModernBERT, with or without the prefix "model."; the weights of heads are
+/// dropped.
+NameMap modernbert_names();
 /// Returns the names of DeBERTa v2 and v3, with or without the prefix "deberta."; the weights of
 /// heads are dropped, and a table of positions that `options` do not use.
 NameMap deberta_names(const Bert::Options& options);

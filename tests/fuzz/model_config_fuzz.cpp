@@ -32,6 +32,8 @@ int64_t layers_of(JsonReader& c) {
     const nn::Bert::Options o = roberta_config(c).options;
     require(o.first_position > 0 && o.max_length > 0, "positions before the first token");
     n = o.n_layers;
+  } else if (type == "modernbert") {
+    n = modernbert_config(c).options.n_layers;
   } else if (type == "mpnet") {
     n = mpnet_config(c).options.n_layers;
   } else if (type == "deberta-v2") {
@@ -90,11 +92,10 @@ FuzzTarget model_config_target() {
 "num_hidden_layers": 7, "num_attention_heads": 2, "num_key_value_heads": 1, "sliding_window": 5,
 "rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
 "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}, "sliding_window_pattern": 6})",
-       R"({"model_type": "mpnet", "vocab_size": 61, "hidden_size": 24, "num_hidden_layers": 2,
-"num_attention_heads": 3, "intermediate_size": 40, "max_position_embeddings": 34})",
+       R"({"model_type": "modernbert", "hidden_size": 24, "num_hidden_layers": 2,
+"num_attention_heads": 3, "intermediate_size": 40})",
        R"({"model_type": "gpt_oss", "vocab_size": 7, "hidden_size": 8, "intermediate_size": 12,
-"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "sliding_window": 5,
-"num_local_experts": 4, "num_experts_per_tok": 2, "swiglu_limit": 7.0, "rope_theta": 150000})",
+"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1})",
        R"({"model_type": "phi3", "vocab_size": 7, "hidden_size": 8, "intermediate_size": 12,
 "num_hidden_layers": 1, "num_attention_heads": 2, "original_max_position_embeddings": 16,
 "rope_scaling": {"type": "longrope", "short_factor": [1.0, 2], "long_factor": [2, 3]}})",

@@ -17,7 +17,7 @@ TEXT = "Hello, <|im_end|>world! 2026 Ü\n\n  a b"
 
 
 def auto_class(config):
-    if config.model_type in ("bert", "deberta-v2", "mpnet", "roberta", "xlm-roberta", "camembert"):
+    if config.model_type in ("bert", "deberta-v2", "mpnet", "modernbert", "roberta", "xlm-roberta", "camembert"):
         return t.AutoModel
     return t.AutoModelForSeq2SeqLM if config.is_encoder_decoder else t.AutoModelForCausalLM
 

@@ -145,6 +145,14 @@ MODELS = {
     "mpnet-relu": (t.MPNetModel, t.MPNetConfig(vocab_size=VOCABULARY, hidden_size=20, num_hidden_layers=1,
                                                    num_attention_heads=5, intermediate_size=28, hidden_act="relu",
                                                    max_position_embeddings=24, layer_norm_eps=1e-5, pad_token_id=0)),
+    "modernbert": (t.ModernBertModel, t.ModernBertConfig(
+        vocab_size=VOCABULARY, hidden_size=24, num_hidden_layers=5, num_attention_heads=3, intermediate_size=28,
+        local_attention=16, max_position_embeddings=32, pad_token_id=0)),  # padded tokens see others
+    "modernbert-biases": (t.ModernBertModel, t.ModernBertConfig(
+        vocab_size=VOCABULARY, hidden_size=24, num_hidden_layers=3, num_attention_heads=2, intermediate_size=20,
+        local_attention=15, attention_bias=True, mlp_bias=True, norm_bias=True, hidden_activation="silu", pad_token_id=0,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"], rope_parameters={
+            "full_attention": LINEAR, "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}})),
     "deberta-v3": (t.DebertaV2Model, t.DebertaV2Config(**DEBERTA, position_buckets=6, max_relative_positions=-1,
                                                        norm_rel_ebd="layer_norm", share_att_key=True,
                                                        pos_att_type="p2c|c2p", position_biased_input=False)),
@@ -181,6 +189,7 @@ ADAPTERS = {
     "gpt_oss": dict(r=2, target_modules=["q_proj", "k_proj", "v_proj", "o_proj"]),
     "bloom": dict(r=2, target_modules=["query_key_value"]),
     "t5": dict(r=2, target_modules=["q", "v", "wi", "wo"], task_type="SEQ_2_SEQ_LM"),
+    "modernbert": dict(r=2, target_modules=["Wqkv", "Wi", "Wo"], task_type="FEATURE_EXTRACTION"),
     "mpnet": dict(r=2, target_modules=["q", "o", "dense"], task_type="FEATURE_EXTRACTION"),
     "bert": dict(r=2, target_modules=["query", "value", "dense"], task_type="FEATURE_EXTRACTION"),
 }
@@ -278,7 +287,7 @@ def main(folder):
                 encoder = getattr(model, "deberta", model)
                 result = encoder(input_ids=tokens, attention_mask=1 - expected["padding"].long())
                 expected["output"] = result.last_hidden_state
-                if "deberta" not in name:
+                if "deberta" not in name and "modern" not in name:
                     expected["pooled"] = result.pooler_output
             else:
                 expected["output"] = model(input_ids=tokens).logits

@@ -176,7 +176,7 @@ TEST_CASE("adapters that PEFT has written give its outputs", "[lora]") {
   const std::string folder = testing::expected_values("STRETTO_EXPECTED_MODELS", "pretrained");
   if (folder.empty()) STRETTO_SKIP("no adapters of tests/pretrained/expected.py");
   for (const std::string name : {"llama", "qwen2", "gpt2", "gpt_neox", "bloom", "t5", "bert",
-                                 "olmo3", "granite", "gpt_oss", "mpnet"}) {
+                                 "olmo3", "granite", "gpt_oss", "mpnet", "modernbert"}) {
     INFO(name);
     const nn::Pretrained p = nn::load_pretrained(folder + "/" + name, {.dtype = f64});
     const std::string adapter = folder + "/" + name + "-peft";

@@ -278,6 +278,41 @@ TEST_CASE("MPNet's fields", "[pretrained]") {
              Containing("MPNet has no token types"));
 }
 
+TEST_CASE("ModernBERT's fields", "[pretrained]") {
+  const auto config = [](const std::string& more) {
+    JsonReader reader =
+        JsonReader::parse("test", "config.json",
+                          R"({"vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 4,
+        "num_attention_heads": 2, "intermediate_size": 8)" +
+                              more + "}");
+    return nn::pretrained::modernbert_config(reader);
+  };
+  const auto windows_of = [&](const std::string& more) {
+    const nn::Bert::Options o = config(more).options;
+    Integers all;
+    for (int64_t i = 0; i < o.n_layers; ++i) {
+      nn::LayerOptions layer = o.layer;
+      o.vary_layer(i, layer);
+      CHECK(layer.attention.window == layer.attention.window_after);
+      CHECK(layer.mixer_norm == (i > 0));
+      all.push_back(layer.attention.window);
+    }
+    return all;
+  };
+  CHECK(windows_of("") == Integers{0, 65, 65, 0});
+  CHECK(windows_of(R"(, "local_attention": 9, "global_attn_every_n_layers": 2)") ==
+        Integers{0, 5, 0, 5});
+  CHECK(config("").max_length == 8192);
+  const auto error = [&](const std::string& more) {
+    return error_of<Error>([&] { config(more); });
+  };
+  CHECK_THAT(error(R"(, "mlp_dropout": 0.1)"), Containing("\"mlp_dropout\" is not 0"));
+  CHECK_THAT(error(R"(, "rope_scaling": {"rope_type": "linear", "factor": 2})"),
+             Containing("\"rope_scaling\" is set"));
+  CHECK_THAT(error(R"(, "layer_types": ["full_attention"])"),
+             Containing("\"layer_types\" has 1 entries for 4 layers"));
+}
+
 TEST_CASE("RoPE rotates an even number of features", "[pretrained]") {
   CHECK_NOTHROW(options_of("gpt_neox", neox(R"(, "rotary_pct": 0.5)")));
   for (const std::string more :
