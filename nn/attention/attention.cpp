@@ -116,6 +116,12 @@ MultiHeadAttention::Options MultiHeadAttention::completed(Options o) {
   check(o.n_heads % o.n_kv_heads == 0, op, "n_heads ", o.n_heads,
         " is not a multiple of n_kv_heads ", o.n_kv_heads);
   if (!o.kernel) o.kernel = softmax_kernel();
+  if (o.n_value_heads == 0) o.n_value_heads = o.n_kv_heads;
+  check(
+      o.n_value_heads == o.n_kv_heads ||
+          (o.kernel.traits.value_heads && o.n_value_heads % o.n_heads == 0 && o.n_value_heads > 0),
+      op, "n_value_heads ", o.n_value_heads, " for n_kv_heads ", o.n_kv_heads,
+      "; must be equal, or a multiple of n_heads with gated_linear_kernel()");
   if (!o.position) o.position.traits = NoPosition::traits();
   check(o.window >= 0, op, "window ", o.window, "; must be 0 (none) or more");
   check(o.window_after >= 0, op, "window_after ", o.window_after, "; must be 0 (none) or more");
@@ -145,7 +151,7 @@ void MultiHeadAttention::make() {
   }
   if (options.gate != AttentionGate::none) {
     const int64_t d = options.gate == AttentionGate::per_head ? 1 : options.d_value;
-    gate.emplace(*this, "gate", projection(options.n_heads * d, {}));
+    gate.emplace(*this, "gate", projection(shape().n_output_heads() * d, {}));
   }
   HeadShape encoded = shape();
   if (options.position) {
@@ -265,7 +271,7 @@ AttentionInputs MultiHeadAttention::project(const Tensor& x, const Tensor& conte
   Tensors rows = projections(x, context);
   AttentionInputs c{heads(rows[0], options.n_heads, options.d_key, q_norm),
                     heads(rows[1], options.n_kv_heads, options.d_key, k_norm),
-                    heads(rows[2], options.n_kv_heads, options.d_value, {}),
+                    heads(rows[2], options.n_value_heads, options.d_value, {}),
                     {}};
   rows.clear();  // c has the only handles, so that positions can change them in place
   c.options.mask = with_window(mask);

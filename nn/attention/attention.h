@@ -22,6 +22,8 @@ struct KernelTraits {
   bool keeps_rotary_relative = false;
   /// The output depends on the order of the keys, as with a decay: a model needs no other position.
   bool ordered = false;
+  /// Accepts more heads of values than of queries: MultiHeadAttentionOptions::n_value_heads.
+  bool value_heads = false;
   bool memory = true;              ///< Works with a memory (LanguageModel::make_memory).
   bool segments = true;            ///< Supports packed sequences (ForwardContext::segments).
   bool sequence_parallel = false;  ///< Accepts a ForwardContext with a sequence_group.
@@ -90,9 +92,12 @@ struct MultiHeadAttentionOptions {
   int64_t d_model = 0;     ///< Dimension of inputs and outputs, at least 1.
   int64_t n_heads = 1;     ///< H, the number of query heads.
   int64_t n_kv_heads = 0;  ///< G, the number of key and value heads, a divisor of H; 0: H.
-  int64_t d_key = 0;       ///< D, the dimension of queries and keys per head; 0: d_model / n_heads.
-  int64_t d_value = 0;     ///< Dv, the dimension of values per head; 0: d_model / n_heads.
-  bool bias = true;        ///< Bias of all projections, unless set individually.
+  /// The number of value heads; 0: G. With gated_linear_kernel() it may be a multiple of H, which is
+  /// then the number of heads of the output (Qwen3-Next).
+  int64_t n_value_heads = 0;
+  int64_t d_key = 0;    ///< D, the dimension of queries and keys per head; 0: d_model / n_heads.
+  int64_t d_value = 0;  ///< Dv, the dimension of values per head; 0: d_model / n_heads.
+  bool bias = true;     ///< Bias of all projections, unless set individually.
   std::optional<bool> q_bias = {};    ///< Bias of the query projection; by default `bias`.
   std::optional<bool> k_bias = {};    ///< Bias of the key projection; by default `bias`.
   std::optional<bool> v_bias = {};    ///< Bias of the value projection; by default `bias`.
@@ -174,12 +179,12 @@ class MultiHeadAttention : public Mixer {
   Linear q{*this, "q", projection(options.n_heads* options.d_key, options.q_bias)};
   /// Key projection, d_model → G·D.
   Linear k{*this, "k", projection(options.n_kv_heads* options.d_key, options.k_bias)};
-  /// Value projection, d_model → G·Dv.
-  Linear v{*this, "v", projection(options.n_kv_heads* options.d_value, options.v_bias)};
+  /// Value projection, d_model → n_value_heads·Dv.
+  Linear v{*this, "v", projection(options.n_value_heads* options.d_value, options.v_bias)};
   /// Output projection, H·Dv → d_model.
   Linear out{*this,
              "out",
-             {options.n_heads * options.d_value, options.d_model,
+             {shape().n_output_heads() * options.d_value, options.d_model,
               options.out_bias.value_or(options.bias)}};
   /// Scores of the sinks [H], AttentionOptions::sinks, with Options::sinks.
   const Tensor sinks = options.sinks ? parameter("sinks", zeros({options.n_heads})) : Tensor();
@@ -198,7 +203,8 @@ class MultiHeadAttention : public Mixer {
   void hide_other_segments(AttentionInputs& inputs) const;
   void show_prefix(AttentionInputs& inputs, KeyValueCache* cache) const;
   HeadShape shape() const {
-    return {options.n_heads, options.d_key, options.d_value, options.d_model, options.n_kv_heads};
+    return {options.n_heads, options.d_key,      options.d_value,
+            options.d_model, options.n_kv_heads, options.n_value_heads};
   }
   void check_limit(const KeyValueCache& cache) const;
   void continue_from(AttentionInputs& inputs, KeyValueCache& cache, bool only_new_keys) const;

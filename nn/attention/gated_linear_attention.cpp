@@ -65,6 +65,11 @@ Tensor reversed(const Tensor& x, int64_t m, int64_t dim = 2) {
   return flip(x.slice(dim, x.size(dim) - m), dim);
 }
 
+// True if the rate of the decay is a parameter.
+bool learns_rate(const GatedLinearKernelOptions& o) {
+  return o.decay == StateDecay::token || o.decay == StateDecay::kda;
+}
+
 }  // namespace
 
 void reset_token_decays(const Tensor& rate, const Tensor& bias) {
@@ -81,39 +86,45 @@ GatedLinearKernel::GatedLinearKernel(Module& parent, HeadShape shape_, Options o
       options(o),
       shape(shape_),
       log_decay([&] {
-        const Tensor fixed = fixed_decays(shape_.n_heads, o);
+        const Tensor fixed = fixed_decays(shape_.n_output_heads(), o);
         return fixed.defined() ? buffer("log_decay", fixed, {.dtype = BufferDtype::at_least_f32})
                                : fixed;
       }()),
-      decay_rate(o.decay == StateDecay::token ? parameter("decay_rate", zeros({shape_.n_heads}))
-                                              : Tensor()),
-      decay_bias(o.decay == StateDecay::token ? parameter("decay_bias", zeros({shape_.n_heads}))
-                                              : Tensor()),
+      decay_rate(learns_rate(o) ? parameter("decay_rate", zeros({shape_.n_output_heads()}))
+                                : Tensor()),
+      decay_bias(
+          learns_rate(o)
+              ? parameter("decay_bias", zeros({shape_.n_output_heads() *
+                                               (o.decay == StateDecay::kda ? shape_.d_key : 1)}))
+              : Tensor()),
       norm(*this, "norm",
            {.dim = shape_.d_value, .eps = o.norm_eps, .kind = o.norm, .bias = false}) {
   check(o.taps >= 0, op, "taps ", o.taps, "; must be 0 (no convolution) or more");
   check(std::isfinite(o.rate) && o.rate >= 0, op, "rate ", o.rate, "; must be 0 or more");
-  const int64_t d = shape.d_model, h = shape.n_heads,
-                g = shape.n_kv_heads > 0 ? shape.n_kv_heads : h;
+  check(o.gate_rank >= 0, op, "gate_rank ", o.gate_rank, "; must be 0 (Dv) or more");
+  const int64_t d = shape.d_model, h = shape.n_output_heads(), q = shape.n_heads,
+                g = shape.n_kv_heads > 0 ? shape.n_kv_heads : q,
+                v = shape.n_value_heads > 0 ? shape.n_value_heads : g,
+                rank = o.gate_rank > 0 ? o.gate_rank : shape.d_value;
   const auto linear = [&](const char* name, int64_t in, int64_t out, bool bias = false) {
     return [this, name, o = Linear::Options{in, out, bias}](std::optional<Linear>& to) {
       to.emplace(*this, name, o);
     };
   };
-  if (o.decay == StateDecay::token) {
-    reset_token_decays(decay_rate, decay_bias);
-    linear("decay", d, h)(decay);
-  }
-  if (o.decay == StateDecay::feature) {
-    linear("decay", d, o.gate_rank)(decay);
-    linear("decay_up", o.gate_rank, h * shape.d_key, true)(decay_up);
+  if (learns_rate(o)) reset_token_decays(decay_rate, decay_bias);
+  if (o.decay == StateDecay::token) linear("decay", d, h)(decay);
+  if (o.decay == StateDecay::feature || o.decay == StateDecay::kda) {
+    linear("decay", d, rank)(decay);
+    linear("decay_up", rank, h * shape.d_key, o.decay == StateDecay::feature)(decay_up);
   }
   if (o.delta) linear("beta", d, h)(beta);
-  if (o.gate != OutputGate::none) linear("gate", d, h * shape.d_value)(gate);
+  const bool low_rank = o.gate == OutputGate::low_rank;
+  if (o.gate != OutputGate::none) linear("gate", d, low_rank ? rank : h * shape.d_value)(gate);
+  if (low_rank) linear("gate_up", rank, h * shape.d_value)(gate_up);
   if (o.taps > 0)
     convolution.emplace(*this, "convolution",
                         ShortConvolution::Options{
-                            .features = (h + g) * shape.d_key + g * shape.d_value, .taps = o.taps});
+                            .features = (q + g) * shape.d_key + v * shape.d_value, .taps = o.taps});
 }
 
 // The logarithms of the decays [H], [B, H, N] or [B, H, N, D]; undefined without a decay.
@@ -130,7 +141,13 @@ Tensor GatedLinearKernel::decays(const Tensor& x) const {
       return -(steps * exp(decay_rate.to(dtype))).transpose(1, 2);
     }
     case StateDecay::feature:
-      return split_heads(softplus(widened(-(*decay_up)((*decay)(x)))) * (-1.0 / 16), shape.n_heads);
+      return split_heads(softplus(widened(-(*decay_up)((*decay)(x)))) * (-1.0 / 16),
+                         shape.n_output_heads());
+    case StateDecay::kda: {
+      const int64_t h = shape.n_output_heads();
+      const Tensor steps = softplus((*decay_up)((*decay)(x)).to(dtype) + decay_bias.to(dtype));
+      return -(split_heads(steps, h) * exp(decay_rate.to(dtype)).reshape({h, 1, 1}));
+    }
   }
   return {};
 }
@@ -162,6 +179,7 @@ GatedLinearKernel::Gated GatedLinearKernel::gated(const AttentionInputs& inputs,
   if (options.delta) {
     in.q = normalized(in.q), in.k = normalized(in.k);
     in.beta = sigmoid((*beta)(inputs.x).to(compute_type(inputs.x.dtype()))).transpose(1, 2);
+    if (options.negative_eigenvalues) in.beta = in.beta * 2;
   }
   return in;
 }
@@ -194,7 +212,7 @@ Tensor GatedLinearKernel::attended(const Gated& in, const AttentionInputs& input
 Tensor GatedLinearKernel::finished(const Tensor& y, const Tensor& x) const {
   const Tensor normed = norm(y.transpose(1, 2));  // [B, M, H, Dv]
   if (!gate) return normed.transpose(1, 2);
-  const Tensor g = (*gate)(x).reshape(normed.shape());
+  const Tensor g = (gate_up ? (*gate_up)((*gate)(x)) : (*gate)(x)).reshape(normed.shape());
   return (normed * (options.gate == OutputGate::silu ? silu(g) : sigmoid(g))).transpose(1, 2);
 }
 
@@ -229,6 +247,13 @@ MakeKernel delta_kernel() {
 }
 MakeKernel gated_delta_kernel() {
   return gated_linear_kernel({.decay = StateDecay::token, .delta = true, .taps = 4});
+}
+MakeKernel kda_kernel() {
+  return gated_linear_kernel({.decay = StateDecay::kda,
+                              .delta = true,
+                              .taps = 4,
+                              .gate = OutputGate::low_rank,
+                              .gate_rank = 0});
 }
 
 }  // namespace stretto::nn

@@ -8,7 +8,8 @@
 //   lightning_kernel     Lightning Attention-2 and MiniMax-01 (Qin et al. 2024; MiniMax 2025)
 //   gla_kernel           Gated Linear Attention (Yang et al. 2023)
 //   delta_kernel         DeltaNet (Yang et al. 2024)
-//   gated_delta_kernel   Gated DeltaNet (Yang et al. 2024)
+//   gated_delta_kernel   Gated DeltaNet (Yang et al. 2024; Qwen3-Next)
+//   kda_kernel           Kimi Delta Attention (Kimi Team 2025)
 //
 // Layers with the sizes of the papers are in nn/models/gated_layers.h. A KeyValueCache holds a
 // state of fixed size.
@@ -22,20 +23,22 @@
 
 namespace stretto::nn {
 
-/// The decay of the state of a GatedLinearKernel, for head h = 0 … H − 1.
+/// The decay of the state of a GatedLinearKernel, for head h = 0 … H − 1 of the output.
 enum class StateDecay {
   none,       ///< The state never forgets.
   retention,  ///< α = 1 − 2^(−5 − h), as in RetNet.
   slopes,  ///< log α = −alibi_slopes(H)[h], as in the code of Lightning Attention and MiniMax-01.
   token,   ///< log α_t = −e^a softplus(x_t·w + b), one per token and head, as in Mamba-2.
-  feature  ///< log α_t = log σ(x_t·W₁·W₂ + b) / 16, one per feature too, as in GLA.
+  feature,  ///< log α_t = log σ(x_t·W₁·W₂ + b) / 16, one per feature too, as in GLA.
+  kda  ///< log α_t = −e^a softplus(x_t·W₁·W₂ + b), one per feature too; a is one per head.
 };
 
 /// The gate of the output of a GatedLinearKernel.
 enum class OutputGate {
-  none,    ///< No gate.
-  silu,    ///< y ∘ silu(x·W).
-  sigmoid  ///< y ∘ σ(x·W).
+  none,     ///< No gate.
+  silu,     ///< y ∘ silu(x·W).
+  sigmoid,  ///< y ∘ σ(x·W).
+  low_rank  ///< y ∘ σ(x·W₁·W₂), as in KDA.
 };
 
 /// Options of GatedLinearKernel.
@@ -44,12 +47,15 @@ struct GatedLinearKernelOptions {
   double rate = 1;  ///< Factor of log α of StateDecay::slopes. MiniMax-01: 1 − l / (L − 1) + 1e-5.
   /// The delta rule: β_t = σ(x_t·w), and queries and keys are divided by their norm.
   bool delta = false;
+  /// β_t = 2 σ(x_t·w), so that the state's transition may have negative eigenvalues (Grazzi et al.
+  /// 2024).
+  bool negative_eigenvalues = false;
   int64_t taps = 0;                    ///< > 0: a ShortConvolution of q, k and v.
   bool silu = false;                   ///< Without a ShortConvolution: SiLU of q, k and v.
   NormKind norm = NormKind::rms;       ///< Norm of each head's output, with one weight for all.
   double norm_eps = 1e-5;              ///< ε of the norm.
   OutputGate gate = OutputGate::silu;  ///< Gate of the output, after the norm.
-  int64_t gate_rank = 16;              ///< Columns of W₁ of StateDecay::feature.
+  int64_t gate_rank = 16;              ///< Columns of W₁ of decay and gate; 0: Dv.
   int64_t chunk = 64;                  ///< GatedLinearAttentionOptions::chunk.
   /// Implementation of gated_linear_attention().
   Implementation implementation = Implementation::automatic;
@@ -69,8 +75,10 @@ class GatedLinearKernel : public AttentionKernel {
   /// SiLU of q and k break RoPE; a short convolution needs a query for each key.
   static KernelTraits traits(const Options& o) {
     return {.recurrent = true,
-            .keeps_rotary_relative = o.decay != StateDecay::feature && o.taps == 0 && !o.silu,
+            .keeps_rotary_relative = o.decay != StateDecay::feature && o.decay != StateDecay::kda &&
+                                     o.taps == 0 && !o.silu,
             .ordered = o.decay != StateDecay::none || o.delta || o.taps > 0,
+            .value_heads = true,
             .memory = o.taps == 0};
   }
   Tensor operator()(const AttentionInputs& inputs) const override;
@@ -82,12 +90,13 @@ class GatedLinearKernel : public AttentionKernel {
   const HeadShape shape;  ///< Sizes of the attention.
   /// log α [H] of retention and slopes, a buffer; else undefined.
   const Tensor log_decay;
-  std::optional<Linear> decay;                  ///< w of StateDecay::token, or W₁.
-  std::optional<Linear> decay_up;               ///< W₂ and b of StateDecay::feature.
-  const Tensor decay_rate;                      ///< a [H] of StateDecay::token; else undefined.
-  const Tensor decay_bias;                      ///< b [H] of StateDecay::token; else undefined.
-  std::optional<Linear> beta;                   ///< w of the delta rule.
-  std::optional<Linear> gate;                   ///< W of the output gate.
+  std::optional<Linear> decay;     ///< w of StateDecay::token, or W₁.
+  std::optional<Linear> decay_up;  ///< W₂ of StateDecay::feature and kda, b of feature.
+  const Tensor decay_rate;         ///< a [H] of StateDecay::token and kda.
+  const Tensor decay_bias;         ///< b [H] of StateDecay::token, [H·D] of kda.
+  std::optional<Linear> beta;      ///< w of the delta rule.
+  std::optional<Linear> gate;      ///< W of the output gate, or W₁.
+  std::optional<Linear> gate_up;   ///< W₂ of OutputGate::low_rank.
   std::optional<ShortConvolution> convolution;  ///< Convolution of q, k and v together.
   Norm norm;                                    ///< Norm of each head's output.
 
@@ -123,5 +132,8 @@ MakeKernel gla_kernel();
 MakeKernel delta_kernel();
 /// Gated DeltaNet: the delta rule with a decay per token, short convolutions, swish gate.
 MakeKernel gated_delta_kernel();
+/// Kimi Delta Attention: the delta rule with a decay per token and feature, short convolutions, and a
+/// sigmoid gate. Both gates are of rank Dv. As in the published weights, the output gate has no bias.
+MakeKernel kda_kernel();
 
 }  // namespace stretto::nn

@@ -54,4 +54,11 @@ LayerOptions gated_deltanet_layer(int64_t d_model, int64_t n_heads) {
   return o;
 }
 
+LayerOptions kda_layer(int64_t d_model, int64_t n_heads) {
+  check_heads("kda_layer", d_model, n_heads, n_heads);
+  LayerOptions o = llama_like(d_model, n_heads);
+  o.attention.kernel = kda_kernel();
+  return o;
+}
+
 }  // namespace stretto::nn

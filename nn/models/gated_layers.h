@@ -21,4 +21,8 @@ LayerOptions gla_layer(int64_t d_model, int64_t n_heads);
 /// queries and keys, SwiGLU, RMS norm.
 LayerOptions gated_deltanet_layer(int64_t d_model, int64_t n_heads);
 
+/// Kimi Delta Attention (Kimi Team 2025, §3): short convolutions, a decay per feature, SwiGLU, RMS
+/// norm.
+LayerOptions kda_layer(int64_t d_model, int64_t n_heads);
+
 }  // namespace stretto::nn

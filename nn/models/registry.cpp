@@ -121,6 +121,7 @@ std::vector<KernelEntry> make_kernels() {
       {"gla", [](K) { return gla_kernel(); }},
       {"delta", [](K) { return delta_kernel(); }},
       {"gated-delta", [](K) { return gated_delta_kernel(); }},
+      {"kda", [](K) { return kda_kernel(); }},
   };
 }
 

@@ -14,6 +14,7 @@
 // Reference: none (the interface of all encodings)
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -83,11 +84,14 @@ Tensor relative_positions(const AttentionInputs& inputs);
 
 /// The sizes of an attention layer, from which encodings and kernels create their parameters.
 struct HeadShape {
-  int64_t n_heads = 0;     ///< H, the number of query heads.
-  int64_t d_key = 0;       ///< D, the dimension of queries and keys per head.
-  int64_t d_value = 0;     ///< Dv, the dimension of values per head.
-  int64_t d_model = 0;     ///< Dimension of the layer's input and output.
-  int64_t n_kv_heads = 0;  ///< G, the number of key and value heads.
+  int64_t n_heads = 0;        ///< H, the number of query heads.
+  int64_t d_key = 0;          ///< D, the dimension of queries and keys per head.
+  int64_t d_value = 0;        ///< Dv, the dimension of values per head.
+  int64_t d_model = 0;        ///< Dimension of the layer's input and output.
+  int64_t n_kv_heads = 0;     ///< G, the number of key heads.
+  int64_t n_value_heads = 0;  ///< The number of value heads; 0: G.
+  /// Returns the number of heads of the output.
+  int64_t n_output_heads() const { return std::max(n_heads, n_value_heads); }
   bool operator==(const HeadShape&) const = default;
 };
 

@@ -1,6 +1,7 @@
 // Linear attention: by the op on features, and by the kernel of nn/.
 #include <cmath>
 
+#include "nn/attention/gated_linear_attention.h"
 #include "nn/attention/linear_attention.h"
 #include "ops/attention/gated_linear_attention.h"
 #include "ops/create.h"
@@ -124,6 +125,54 @@ std::vector<Candidate> gated_candidates() {
           one("with a state", Implementation::automatic, 16, true)};
 }
 
+// ------------------------------------------------------------------- layers with the delta rule
+
+nn::MultiHeadAttentionOptions delta_options(const Tensors& x, const Config& config,
+                                            Implementation implementation) {
+  const int64_t heads = config.integer("H"), values = config.integer("values", heads);
+  for (const char* name : {"param.q", "param.v", "param.convolution"})
+    check(x[name].dim() == 2, "conformance", name, " is ", x[name], "; must have two dimensions");
+  check(heads >= 1 && values >= 1 && x["param.q"].size(0) % heads == 0 &&
+            x["param.v"].size(0) % values == 0,
+        "conformance", "config: H is ", heads, ", values is ", values,
+        "; must divide the rows of param.q and param.v");
+  const bool kda = x.has("param.decay_up");
+  return {.d_model = x["in.x"].size(-1),
+          .n_heads = heads,
+          .n_value_heads = values,
+          .d_key = x["param.q"].size(0) / heads,
+          .d_value = x["param.v"].size(0) / values,
+          .bias = false,
+          .kernel = nn::gated_linear_kernel(
+              {.decay = kda ? nn::StateDecay::kda : nn::StateDecay::token,
+               .delta = true,
+               .taps = x["param.convolution"].size(1),
+               .norm_eps = config.number("eps", 1e-5),
+               .gate = kda ? nn::OutputGate::low_rank : nn::OutputGate::silu,
+               .gate_rank = 0,
+               .implementation = implementation})};
+}
+
+Tensors delta_layer(const Tensors& x, const Config& config, Implementation implementation) {
+  nn::MultiHeadAttention layer(delta_options(x, config, implementation));
+  for (const nn::NamedTensor& p : layer.named_parameters()) {
+    std::string name = p.name;  // "kernel.decay_up.weight" is "param.decay_up"
+    if (name.starts_with("kernel.")) name = name.substr(7);
+    if (name.ends_with(".weight")) name.resize(name.size() - 7);
+    connect(p.tensor, x, "param." + name);
+  }
+  return only("out.y", layer(x["in.x"], {.causal = true}));
+}
+
+std::vector<Candidate> delta_candidates() {
+  const auto one = [](const char* name, Implementation implementation) {
+    return Candidate{name, [=](const Tensors& x, const Config& config) {
+                       return delta_layer(x, config, implementation);
+                     }};
+  };
+  return {one("automatic", Implementation::automatic), one("composed", Implementation::composed)};
+}
+
 }  // namespace
 
 Subjects linear_subjects() {
@@ -139,7 +188,8 @@ Subjects linear_subjects() {
   return {{"attention.linear",
            all_of([](const Tensors&, const Config& config) { return map_of(config); }, 0)},
           {"attention.favor", favor},
-          {"attention.gated", gated_candidates()}};
+          {"attention.gated", gated_candidates()},
+          {"layer.delta", delta_candidates()}};
 }
 
 }  // namespace stretto::conformance

@@ -162,8 +162,9 @@ std::vector<MakeModule> modules() {
     l.attention.kernel = nn::linear_kernel(map);
     all.push_back(child<nn::MultiHeadAttention>(l.attention));
   }
-  for (const nn::MakeKernel& kernel : {nn::retention_kernel(), nn::lightning_kernel(),
-                                       nn::gla_kernel(), nn::gated_delta_kernel()}) {
+  for (const nn::MakeKernel& kernel :
+       {nn::retention_kernel(), nn::lightning_kernel(), nn::gla_kernel(), nn::gated_delta_kernel(),
+        nn::kda_kernel()}) {
     nn::LayerOptions l = layer;
     l.attention.kernel = kernel;
     all.push_back(child<nn::MultiHeadAttention>(l.attention));

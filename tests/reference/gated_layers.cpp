@@ -100,22 +100,28 @@ Tensor gated_linear_layer(const nn::MultiHeadAttention& layer,
   const auto biased = [&](const std::string& name) {
     return layer.options.bias ? of(name + ".bias") : Tensor();
   };
-  const int64_t h = layer.options.n_heads, g = layer.options.n_kv_heads, d = layer.options.d_key,
-                dv = layer.options.d_value;
+  const int64_t queries = layer.options.n_heads, g = layer.options.n_kv_heads,
+                values = layer.options.n_value_heads, h = std::max(queries, values),
+                d = layer.options.d_key, dv = layer.options.d_value;
   Rows q = linear(x, of("q.weight"), biased("q")), k = linear(x, of("k.weight"), biased("k")),
        v = linear(x, of("v.weight"), biased("v"));
   if (o.taps > 0) {
     const Tensor w = of("kernel.convolution.weight");
-    q = Rows(short_convolution(q.tensor(), w.slice(0, 0, h * d)));
-    k = Rows(short_convolution(k.tensor(), w.slice(0, h * d, (h + g) * d)));
-    v = Rows(short_convolution(v.tensor(), w.slice(0, (h + g) * d)));
+    const int64_t end = (queries + g) * d;
+    q = Rows(short_convolution(q.tensor(), w.slice(0, 0, queries * d)));
+    k = Rows(short_convolution(k.tensor(), w.slice(0, queries * d, end)));
+    v = Rows(short_convolution(v.tensor(), w.slice(0, end)));
   } else if (o.silu) {
     q = q.each(silu), k = k.each(silu), v = v.each(silu);
   }
   GatedLinearAttentionOptions options{.scale = layer.options.scale};
   if (o.delta) {
     q = normalized(q, d, 1, 1e-6), k = normalized(k, d, 1, 1e-6);
-    options.beta = linear(x, of("kernel.beta.weight")).each(sigmoid).tensor().transpose(1, 2);
+    const double largest = o.negative_eigenvalues ? 2 : 1;
+    options.beta = linear(x, of("kernel.beta.weight"))
+                       .each([&](double z) { return largest * sigmoid(z); })
+                       .tensor()
+                       .transpose(1, 2);
   }
   const Tensor slopes = alibi_bias(h, 1, 2);  // the first key is at distance 1
   std::vector<double> fixed;
@@ -125,33 +131,33 @@ Tensor gated_linear_layer(const nn::MultiHeadAttention& layer,
                         : o.rate * slopes[i][0][0].item());
   if (o.decay == nn::StateDecay::retention || o.decay == nn::StateDecay::slopes)
     options.log_decay = stretto::tensor(fixed, {h});
-  if (o.decay == nn::StateDecay::token) {
+  const bool kda = o.decay == nn::StateDecay::kda;
+  if (o.decay == nn::StateDecay::token || kda) {
     const std::vector<double> a = of("kernel.decay_rate").to_vector<double>(),
                               bias = of("kernel.decay_bias").to_vector<double>();
-    const Rows steps = linear(x, of("kernel.decay.weight"));
-    options.log_decay =
-        steps
-            .made(h,
-                  [&](int64_t b, int64_t t, int64_t i) {
-                    return -std::exp(a[size_t(i)]) * softplus(steps(b, t, i) + bias[size_t(i)]);
-                  })
-            .tensor()
-            .transpose(1, 2);
+    Rows steps = linear(x, of("kernel.decay.weight"));
+    if (kda) steps = linear(steps, of("kernel.decay_up.weight"));
+    const int64_t each = kda ? d : 1;
+    const Rows decays = steps.made(h * each, [&](int64_t b, int64_t t, int64_t i) {
+      return -std::exp(a[size_t(i / each)]) * softplus(steps(b, t, i) + bias[size_t(i)]);
+    });
+    options.log_decay = kda ? decays.heads(h) : decays.tensor().transpose(1, 2);
   }
   if (o.decay == nn::StateDecay::feature)
     options.log_decay = linear(linear(x, of("kernel.decay.weight")), of("kernel.decay_up.weight"),
                                of("kernel.decay_up.bias"))
                             .each([](double z) { return std::log(sigmoid(z)) / 16; })
                             .heads(h);
-  const Rows y =
-      joined(reference::gated_linear_attention(q.heads(h), k.heads(g), v.heads(g), options));
+  const Rows y = joined(
+      reference::gated_linear_attention(q.heads(queries), k.heads(g), v.heads(values), options));
   Rows out = normalized(y, dv, 1 / double(dv), o.norm_eps, o.norm == nn::NormKind::layer);
   const std::vector<double> weight = of("kernel.norm.weight").to_vector<double>();
   out = out.made(out.width, [&, normed = out](int64_t b, int64_t t, int64_t c) {
     return normed(b, t, c) * weight[size_t(c % dv)];
   });
   if (o.gate != nn::OutputGate::none) {
-    const Rows gate = linear(x, of("kernel.gate.weight"));
+    Rows gate = linear(x, of("kernel.gate.weight"));
+    if (o.gate == nn::OutputGate::low_rank) gate = linear(gate, of("kernel.gate_up.weight"));
     out = out.made(out.width, [&, normed = out](int64_t b, int64_t t, int64_t c) {
       const double z = gate(b, t, c);
       return normed(b, t, c) * (o.gate == nn::OutputGate::silu ? silu(z) : sigmoid(z));

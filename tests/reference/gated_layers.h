@@ -5,6 +5,7 @@
 //   Yang et al. 2023   Gated Linear Attention Transformers
 //   Yang et al. 2024   Gated Delta Networks
 //   Dao & Gu 2024      Transformers are SSMs (Mamba-2)
+//   Kimi Team 2025     Kimi Linear (Kimi Delta Attention)
 #pragma once
 
 #include "nn/attention/attention.h"

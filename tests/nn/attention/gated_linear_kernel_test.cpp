@@ -1,4 +1,5 @@
-// Layers with linear attention with decay: RetNet, Lightning, GLA, DeltaNet, Gated DeltaNet, Mamba-2.
+// Layers with linear attention with decay: RetNet, Lightning, GLA, DeltaNet, Gated DeltaNet, KDA,
+// Mamba-2.
 #include <string>
 #include <vector>
 
@@ -30,6 +31,7 @@ namespace {
 struct Named {
   const char* name;
   nn::GatedLinearKernelOptions options;
+  int64_t value_heads = 0;
 };
 
 std::vector<Named> presets() {
@@ -41,17 +43,33 @@ std::vector<Named> presets() {
           {"gla", {.decay = StateDecay::feature, .gate_rank = 3}},
           {"delta", {.delta = true, .taps = 4, .gate = OutputGate::none}},
           {"gated delta", {.decay = StateDecay::token, .delta = true, .taps = 3}},
-          {"delta without a convolution", {.delta = true}}};
+          {"delta without a convolution", {.delta = true}},
+          {"Qwen3-Next", {.decay = StateDecay::token, .delta = true, .taps = 3}, 4},
+          {"OLMo hybrid",
+           {.decay = StateDecay::token, .delta = true, .negative_eigenvalues = true, .taps = 2}},
+          {"kda",
+           {.decay = StateDecay::kda,
+            .delta = true,
+            .taps = 4,
+            .gate = OutputGate::low_rank,
+            .gate_rank = 0}},
+          {"kda with more value heads",
+           {.decay = StateDecay::kda,
+            .delta = true,
+            .silu = true,
+            .gate = OutputGate::low_rank,
+            .gate_rank = 2},
+           4}};
 }
 
-nn::MultiHeadAttentionOptions layer(const nn::GatedLinearKernelOptions& options,
-                                    int64_t kv_heads = 2) {
+nn::MultiHeadAttentionOptions layer(const Named& preset, int64_t kv_heads = 2) {
   return {.d_model = 8,
           .n_heads = 2,
           .n_kv_heads = kv_heads,
+          .n_value_heads = preset.value_heads,
           .d_value = 6,
           .bias = false,
-          .kernel = nn::gated_linear_kernel(options)};
+          .kernel = nn::gated_linear_kernel(preset.options)};
 }
 
 Tensor input(int64_t n, uint64_t stream = 1) { return fixed_noise({2, n, 8}, stream); }
@@ -63,7 +81,7 @@ TEST_CASE("GatedLinearKernel agrees with the reference") {
     for (const int64_t kv_heads : {1, 2}) {
       INFO(preset.name << ", " << kv_heads << " key heads");
       manual_seed(3);
-      nn::MultiHeadAttention attention(layer(preset.options, kv_heads));
+      nn::MultiHeadAttention attention(layer(preset, kv_heads));
       attention.to(f64);
       const NoGrad guard;
       const Tensor x = input(13).to(f64);
@@ -89,7 +107,7 @@ TEST_CASE("GatedLinearKernel: gradients of all parameters") {
   for (const Named& preset : presets()) {
     INFO(preset.name);
     manual_seed(4);
-    nn::MultiHeadAttention attention(layer(preset.options));
+    nn::MultiHeadAttention attention(layer(preset));
     attention.to(f64);
     const Tensor weights = fixed_noise({2, 5, 8}, 2);
     CHECK_NOTHROW(nn::gradcheck(
@@ -103,7 +121,7 @@ TEST_CASE("GatedLinearKernel: decoding equals the full pass") {
     for (const bool rope : {false, true}) {
       INFO(preset.name);
       manual_seed(5);
-      nn::MultiHeadAttentionOptions o = layer(preset.options);
+      nn::MultiHeadAttentionOptions o = layer(preset);
       if (rope) o.position = nn::rotary();
       nn::MultiHeadAttention attention(o);
       attention.to(f64);
@@ -136,7 +154,7 @@ TEST_CASE("GatedLinearKernel: left padding, segments and reversed sequences") {
   for (const Named& preset : presets()) {
     INFO(preset.name);
     manual_seed(6);
-    nn::MultiHeadAttention attention(layer(preset.options));
+    nn::MultiHeadAttention attention(layer(preset));
     attention.to(f64);
     const Tensor x = input(11);
     const Tensor padded = attention(x, {.causal = true}, nullptr, {.left_padding = {4, 0}});
@@ -173,7 +191,7 @@ TEST_CASE("GatedLinearKernel: the last queries alone, as with a memory, equal th
     if (preset.options.taps > 0) continue;  // an error
     INFO(preset.name);
     manual_seed(6);
-    nn::MultiHeadAttention attention(layer(preset.options));
+    nn::MultiHeadAttention attention(layer(preset));
     attention.to(f64);
     for (const AttentionMask& mask : masks)
       for (const int64_t m : {0, 1, 4, 11}) {
@@ -186,7 +204,7 @@ TEST_CASE("GatedLinearKernel: the last queries alone, as with a memory, equal th
 TEST_CASE("GatedLinearKernel: the weights times the values are the output before the norm") {
   const NoGrad guard;
   manual_seed(7);
-  nn::MultiHeadAttention attention(layer(presets()[0].options));
+  nn::MultiHeadAttention attention(layer(presets()[0]));
   const Tensor w = attention.weights(input(6).to(f32), {.causal = true});
   CHECK(w.shape() == Shape{2, 2, 6, 6});
   CHECK(max(abs(triu(w, 1))).item() == 0);
@@ -198,7 +216,7 @@ TEST_CASE("GatedLinearKernel: bf16 modules keep fixed decays in f32") {
   for (const Named& preset : presets()) {
     INFO(preset.name);
     manual_seed(8);
-    nn::MultiHeadAttention attention(layer(preset.options));
+    nn::MultiHeadAttention attention(layer(preset));
     attention.to(bf16);
     for (const nn::NamedTensor& buffer : attention.named_buffers())
       CHECK(buffer.tensor.dtype() == f32);
@@ -213,7 +231,7 @@ TEST_CASE("GatedLinearKernel: bf16 modules keep fixed decays in f32") {
 }
 
 TEST_CASE("GatedLinearKernel: errors name what is accepted") {
-  nn::MultiHeadAttention attention(layer(presets()[4].options));
+  nn::MultiHeadAttention attention(layer(presets()[4]));
   const Tensor x = input(5).to(f32);
   CHECK_THROWS_WITH(attention(x, {.causal = true, .window = 2}),
                     "[GatedLinearKernel] the inputs have window, but linear attention has no "
@@ -228,6 +246,20 @@ TEST_CASE("GatedLinearKernel: errors name what is accepted") {
   CHECK_THROWS_WITH(attention(x, {}, &cache),
                     Containing("a cache without a causal mask; accepted: a causal mask"));
   CHECK(cache.length() == 0);
+
+  nn::MultiHeadAttentionOptions o{.d_model = 8, .n_heads = 2, .n_value_heads = 4};
+  const std::string accepted =
+      " for n_kv_heads 2; must be equal, or a multiple of n_heads with gated_linear_kernel()";
+  CHECK_THROWS_WITH(nn::MultiHeadAttention(o), "[MultiHeadAttention] n_value_heads 4" + accepted);
+  o.kernel = nn::kda_kernel();
+  for (const int64_t n : {-2, 1, 3}) {
+    o.n_value_heads = n;
+    CHECK_THROWS_WITH(nn::MultiHeadAttention(o),
+                      str("[MultiHeadAttention] n_value_heads ", n, accepted));
+  }
+  o.kernel = nn::gated_linear_kernel({.gate_rank = -1});
+  o.n_value_heads = 0;
+  CHECK_THROWS_WITH(nn::MultiHeadAttention(o), Containing("gate_rank -1; must be 0 (Dv) or more"));
 }
 
 TEST_CASE("ShortConvolution: in pieces and with a bias") {
@@ -280,8 +312,8 @@ TEST_CASE("Mamba2: gradients of all parameters") {
 
 TEST_CASE("gated layers: a language model generates what one pass computes") {
   const NoGrad guard;
-  for (const nn::LayerOptions& o :
-       {nn::retnet_layer(16, 2), nn::gla_layer(16, 2), nn::gated_deltanet_layer(16, 2)}) {
+  for (const nn::LayerOptions& o : {nn::retnet_layer(16, 2), nn::gla_layer(16, 2),
+                                    nn::gated_deltanet_layer(16, 2), nn::kda_layer(16, 2)}) {
     manual_seed(11);
     nn::LanguageModel model({.vocabulary = 11, .n_layers = 2, .layer = o});
     model.to(f64);

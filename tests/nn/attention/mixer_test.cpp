@@ -73,7 +73,7 @@ struct Two : nn::PositionWise {
   nn::Linear first, second;
 };
 
-// Layers of four kinds: Mamba-2, softmax with and without a window, the delta rule, and Pairs.
+// Layers of five kinds: Mamba-2, softmax with a gate and with a window, the delta rule, and Pairs.
 LanguageModel::Options hybrid() {
   LanguageModel::Options o{
       .vocabulary = vocabulary,
@@ -81,10 +81,13 @@ LanguageModel::Options hybrid() {
       .layer = {.d_model = 8, .attention = {.n_heads = 2}, .feed_forward = {.d_hidden = 12}}};
   o.vary_layer = [](int64_t i, nn::LayerOptions& layer) {
     if (i == 0) layer.mixer = nn::mamba2({.d_head = 4, .d_state = 5, .n_groups = 2, .taps = 3});
-    if (i == 1) layer.attention.position = nn::rotary();
+    if (i == 1)
+      layer.attention.position = nn::rotary(),
+      layer.attention.gate = nn::AttentionGate::per_element;
     if (i == 2)
       layer.attention.window = 4, layer.attention.position = nn::shaw_relative({.max_distance = 3});
-    if (i == 3) layer.attention.kernel = nn::gated_delta_kernel();
+    if (i == 3)
+      layer.attention.kernel = nn::gated_delta_kernel(), layer.attention.n_value_heads = 4;
     if (i == 4) layer.mixer = nn::mixer<Pairs>(nn::MixerTraits{.cache = true, .key_padding = true});
   };
   return o;

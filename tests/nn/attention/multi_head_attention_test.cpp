@@ -304,8 +304,12 @@ TEST_CASE("a custom positional encoding and a custom kernel work in MultiHeadAtt
   CHECK(worst_error((*scaled)(x), scaled->out(scaled->v(x) * 9)) < 1e-14);
   for (const auto& [name, child] : scaled->children())
     if (const auto* kernel = dynamic_cast<const Scaled*>(child))
-      CHECK(kernel->shape ==
-            nn::HeadShape{.n_heads = 2, .d_key = 3, .d_value = 3, .d_model = 6, .n_kv_heads = 2});
+      CHECK(kernel->shape == nn::HeadShape{.n_heads = 2,
+                                           .d_key = 3,
+                                           .d_value = 3,
+                                           .d_model = 6,
+                                           .n_kv_heads = 2,
+                                           .n_value_heads = 2});
 }
 
 TEST_CASE("AttentionKernel::weights is an error unless overridden") {

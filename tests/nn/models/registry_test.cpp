@@ -240,7 +240,8 @@ TEST_CASE("registry: a name builds the model of one call of its factory") {
       {"retention", nn::retention_kernel()},
       {"gla", nn::gla_kernel()},
       {"delta", nn::delta_kernel()},
-      {"gated-delta", nn::gated_delta_kernel()}};
+      {"gated-delta", nn::gated_delta_kernel()},
+      {"kda", nn::kda_kernel()}};
   const auto equal = [](const nn::LayerOptions& a, const nn::LayerOptions& b, bool causal) {
     const auto build = [&](const nn::LayerOptions& layer) {
       manual_seed(1);
@@ -301,7 +302,7 @@ TEST_CASE("registry: an unknown name is an error that names it") {
   CHECK_THROWS_WITH(nn::find_kernel("fast"),
                     "[kernel] fast: accepted values are softmax, performer, "
                     "performer-hyperbolic, linear-elu, linear-relu, retention, gla, delta, "
-                    "gated-delta");
+                    "gated-delta, kda");
   nn::LayerOptions odd = layer(nn::find_kernel("softmax"));
   odd.attention.d_key = 5;
   CHECK_THAT(
