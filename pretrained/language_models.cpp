@@ -6,6 +6,7 @@
 #include "nn/positions/relative_bias.h"
 #include "nn/positions/rotary.h"
 #include "pretrained/files/published_names.h"
+#include "pretrained/llama_hybrids.h"
 #include "pretrained/llama_models.h"
 #include "pretrained/rope_config.h"
 
@@ -126,6 +127,7 @@ LanguageModelConfig bloom_config(JsonReader& c) {
 const std::vector<std::pair<std::string, MakeConfig>>& makers() {
   static const std::vector<std::pair<std::string, MakeConfig>> all = [] {
     std::vector<std::pair<std::string, MakeConfig>> list = llama_models();
+    list.insert(list.end(), llama_hybrids().begin(), llama_hybrids().end());
     list.insert(list.end(), {{"gpt2", gpt2_config},
                              {"gpt_neox", gpt_neox_config},
                              {"gptj", gptj_config},

@@ -10,20 +10,25 @@
 
 namespace stretto::nn::pretrained {
 
-std::vector<int64_t> windows(JsonReader& c, int64_t n_layers, int64_t window,
-                             const std::function<bool(int64_t)>& slides) {
+std::vector<bool> layers_of_type(JsonReader& c, int64_t n_layers, const char* type,
+                                 const std::function<bool(int64_t)>& rule) {
   const std::vector<std::string> types = c.texts("layer_types");
   if (!types.empty() && int64_t(types.size()) != n_layers)
     c.refuse(str("\"layer_types\" has ", types.size(), " entries for ", n_layers, " layers"));
-  std::vector<int64_t> all;
+  std::vector<bool> all;
   for (int64_t i = 0; i < n_layers; ++i) {
-    bool sliding = slides(i);
-    if (!types.empty()) {
-      sliding = types[size_t(i)] == "sliding_attention";
-      if (!sliding && types[size_t(i)] != "full_attention")
-        c.refuse(str("\"layer_types\" has ", in_quotes(types[size_t(i)]),
-                     "; supported are \"full_attention\", \"sliding_attention\""));
-    }
+    all.push_back(types.empty() ? rule(i) : types[size_t(i)] == type);
+    if (!types.empty() && !all.back() && types[size_t(i)] != "full_attention")
+      c.refuse(str("\"layer_types\" has ", in_quotes(types[size_t(i)]),
+                   "; supported are \"full_attention\", ", in_quotes(type)));
+  }
+  return all;
+}
+
+std::vector<int64_t> windows(JsonReader& c, int64_t n_layers, int64_t window,
+                             const std::function<bool(int64_t)>& slides) {
+  std::vector<int64_t> all;
+  for (const bool sliding : layers_of_type(c, n_layers, "sliding_attention", slides)) {
     if (sliding && window < 1)
       c.refuse(str("\"sliding_window\" is ", window, "; must be positive"));
     all.push_back(sliding ? window : 0);
@@ -56,7 +61,8 @@ LanguageModelConfig llama_like(JsonReader& c, const LlamaDefaults& defaults) {
   a.bias = c.flag("attention_bias", false);
   a.dropout = c.number("attention_dropout", 0);
   layer.feed_forward = {
-      .d_hidden = c.size("intermediate_size"),
+      .d_hidden = defaults.d_hidden > 0 ? c.size("intermediate_size", defaults.d_hidden)
+                                        : c.size("intermediate_size"),
       .activation = activation_of(c, c.text(defaults.activation_field, defaults.activation)),
       .bias = c.flag("mlp_bias", false),
       .gated = true};
@@ -92,6 +98,18 @@ void set_experts(JsonReader& c, LanguageModel::Options& o, MoEOptions experts, i
     layer.feed_forward.d_hidden = d_hidden;
     layer.feed_forward.network = moe(experts);
   };
+}
+
+void read_qwen_experts(JsonReader& c, LanguageModel::Options& o, MoEOptions experts, int64_t n,
+                       int64_t d_hidden) {
+  experts.n_experts = c.size("num_local_experts", c.size("num_experts", n));
+  experts.normalize = c.flag("norm_topk_prob", experts.normalize);
+  const int64_t step = c.size("decoder_sparse_step", 1);
+  const std::vector<int64_t> dense = c.integers("mlp_only_layers");
+  const int64_t d_expert = c.size("moe_intermediate_size", d_hidden);
+  set_experts(c, o, experts, d_expert, [=](int64_t i) {
+    return (i + 1) % step == 0 && std::find(dense.begin(), dense.end(), i) == dense.end();
+  });
 }
 
 }  // namespace stretto::nn::pretrained

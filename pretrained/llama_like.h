@@ -16,6 +16,7 @@ struct LlamaDefaults {
   int64_t max_length = 2048;                    ///< "max_position_embeddings".
   int64_t n_kv_heads = 0;                       ///< 0: as many as query heads.
   int64_t d_head = 0;                           ///< 0: d_model / n_heads.
+  int64_t d_hidden = 0;                         ///< "intermediate_size"; 0: it must be present.
   bool tied = false;                            ///< "tie_word_embeddings".
   bool one_rope = true;                         ///< Reads RoPE, the same for all layers.
   double norm_eps = 1e-6;                       ///< "rms_norm_eps".
@@ -26,8 +27,11 @@ struct LlamaDefaults {
 /// Reads sizes, norms, attention, feed-forward network and RoPE; names are those of LLaMA.
 LanguageModelConfig llama_like(JsonReader& config, const LlamaDefaults& defaults);
 
-/// Returns the window of each layer (0: none): "layer_types" of transformers 5, or the rule of
-/// transformers 4 for layer i.
+/// Returns which layers have a type other than "full_attention": "layer_types" of transformers 5, or
+/// the rule of transformers 4 for layer i.
+std::vector<bool> layers_of_type(JsonReader& config, int64_t n_layers, const char* type,
+                                 const std::function<bool(int64_t)>& rule);
+/// Returns the window of each layer (0: none), by layers_of_type() "sliding_attention".
 std::vector<int64_t> windows(JsonReader& config, int64_t n_layers, int64_t window,
                              const std::function<bool(int64_t)>& slides);
 /// Sets the window of each layer. Layers with a window have the position `local`, if it is given.
@@ -37,5 +41,9 @@ void set_windows(LanguageModel::Options& options, const std::vector<int64_t>& wi
 /// Makes the feed-forward networks of some layers experts of another hidden dimension.
 void set_experts(JsonReader& config, LanguageModel::Options& options, MoEOptions experts,
                  int64_t d_hidden, const std::function<bool(int64_t)>& has_experts);
+/// Reads the experts of Qwen's models, n experts of hidden dimension d_hidden if their fields are
+/// absent. All layers have them but those of "mlp_only_layers" and "decoder_sparse_step".
+void read_qwen_experts(JsonReader& config, LanguageModel::Options& options, MoEOptions experts,
+                       int64_t n, int64_t d_hidden);
 
 }  // namespace stretto::nn::pretrained

@@ -122,20 +122,6 @@ LanguageModelConfig gemma_config(JsonReader& c, bool is_gemma3) {
   return m;
 }
 
-// Reads the experts of Qwen's models, which some layers have: all but those of "mlp_only_layers" and of
-// "decoder_sparse_step".
-void read_qwen_experts(JsonReader& c, LanguageModel::Options& o, MoEOptions experts, int64_t n,
-                       int64_t d_hidden) {
-  experts.n_experts = c.size("num_local_experts", c.size("num_experts", n));
-  experts.normalize = c.flag("norm_topk_prob", false);
-  const int64_t step = c.size("decoder_sparse_step", 1);
-  const std::vector<int64_t> dense = c.integers("mlp_only_layers");
-  const int64_t d_expert = c.size("moe_intermediate_size", d_hidden);
-  set_experts(c, o, experts, d_expert, [=](int64_t i) {
-    return (i + 1) % step == 0 && std::find(dense.begin(), dense.end(), i) == dense.end();
-  });
-}
-
 LanguageModelConfig qwen3_moe_config(JsonReader& c) {
   LanguageModelConfig m = llama_like(c, {.max_length = 32768, .n_kv_heads = 4});
   LanguageModel::Options& o = m.options;
@@ -144,7 +130,8 @@ LanguageModelConfig qwen3_moe_config(JsonReader& c) {
   const int64_t window = c.integer("sliding_window", c.is_present("sliding_window") ? 0 : 4096);
   a.window = c.flag("use_sliding_window", false) ? window : 0;
   c.ignore({"max_window_layers"});  // transformers does not use it
-  read_qwen_experts(c, o, {.top_k = c.size("num_experts_per_tok", 8)}, 128, 768);
+  read_qwen_experts(c, o, {.top_k = c.size("num_experts_per_tok", 8), .normalize = false}, 128,
+                    768);
   return m;
 }
 
@@ -160,9 +147,12 @@ LanguageModelConfig qwen2_moe_config(JsonReader& c) {
   set_windows(o, windows(c, o.n_layers, window,
                          [=](int64_t i) { return window != 0 && i % 2 == 0 && i < end; }));
   const int64_t d_shared = c.size("shared_expert_intermediate_size", 5632);
-  read_qwen_experts(
-      c, o, {.top_k = c.size("num_experts_per_tok", 4), .d_shared = d_shared, .shared_gate = true},
-      60, 1408);
+  read_qwen_experts(c, o,
+                    {.top_k = c.size("num_experts_per_tok", 4),
+                     .normalize = false,
+                     .d_shared = d_shared,
+                     .shared_gate = true},
+                    60, 1408);
   return m;
 }
 

@@ -101,6 +101,7 @@ RotaryOptions read_rope(JsonReader& c, JsonReader& r, int64_t d, const RopeField
   share = r.number("partial_rotary_factor", share);
   std::string type = r.text("rope_type", r.text("type", "default"));
   r.ignore({"type"});
+  if (f.multimodal) r.ignore({"mrope_section", "mrope_interleaved"});
   if (f.phi3 && (type == "su" || type == "yarn")) type = "longrope";  // former names
   const bool proportional = type == "proportional";
   RotaryOptions o{.dims = proportional ? rotated_features(c, d, 1, true)

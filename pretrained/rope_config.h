@@ -18,6 +18,9 @@ struct RopeFields {
   /// Phi-3: the types "default" and "longrope" only, and "original_max_position_embeddings" outside
   /// of "rope_parameters".
   bool phi3 = false;
+  /// Ignores "mrope_section" and "mrope_interleaved", which say how the positions of images are rotated:
+  /// those of text are all equal.
+  bool multimodal = false;
 };
 
 /// Returns the frequencies of RoPE for heads with d features. transformers 5 has all fields in

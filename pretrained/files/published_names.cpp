@@ -177,12 +177,14 @@ NameMap phi3_names(const LanguageModel::Options& options) {
   return llama_names(options).prefer(joined);
 }
 
+Conversion plus_one() {
+  // In f64, so that loading rounds the sum once, to the model's dtype. A file has at least f32, since
+  // w has more bits than bf16 holds.
+  return {"plus 1", [](const Tensor& w) { return w.to(f64) + 1; },
+          [](const Tensor& w) { return (w.to(f64) - 1).to(w.dtype() == f64 ? f64 : f32); }};
+}
+
 NameMap gemma_names(const LanguageModel::Options& options) {
-  // In f32, since 1 + w has more bits than bf16 holds. A model of a wider dtype keeps the sum.
-  const auto add = [](double x) {
-    return [x](const Tensor& w) { return w.to(w.dtype() == f64 ? f64 : f32) + x; };
-  };
-  const Conversion plus_1{"plus 1", add(1), add(-1)};
   NameMap norms;
   for (const auto& [in_file, in_model] : Names{{"input_layernorm", "norm1"},
                                                {"post_attention_layernorm", "norm1_out"},
@@ -191,8 +193,8 @@ NameMap gemma_names(const LanguageModel::Options& options) {
                                                {"self_attn.q_norm", "self_attention.q_norm"},
                                                {"self_attn.k_norm", "self_attention.k_norm"}})
     norms.convert(str("[model.]layers.{}.", in_file, ".weight"),
-                  str(model_layer, in_model, ".weight"), plus_1);
-  norms.convert("[model.]norm.weight", "norm.weight", plus_1);
+                  str(model_layer, in_model, ".weight"), plus_one());
+  norms.convert("[model.]norm.weight", "norm.weight", plus_one());
   return llama_names(options).prefer(norms);
 }
 

@@ -50,6 +50,16 @@ NameMap olmo2_names(const LanguageModel::Options& options);
 /// Returns the names of gpt-oss in f32 or bf16. All experts are one tensor [E, in, out], with the
 /// columns of gate and up in turn.
 NameMap gpt_oss_names(const LanguageModel::Options& options, int64_t n_experts);
+/// Returns the names of Qwen3-Next, whose files have the weights of norms minus 1, and of its experts.
+/// `linear` are the options of the layers with Gated DeltaNet, of which some projections are in one
+/// matrix, with the rows of a key head together.
+NameMap qwen3_next_names(const LanguageModel::Options& options,
+                         const MultiHeadAttention::Options& linear);
+/// Returns the names of Qwen3.5, without images, likewise.
+NameMap qwen3_5_names(const LanguageModel::Options& options,
+                      const MultiHeadAttention::Options& linear);
+/// Returns the conversion of weights that a file has minus 1, as those of the norms of Gemma.
+Conversion plus_one();
 /// Returns the names of GPT-2. Matrices are [in, out], with q, k and v in one. Drops mask buffers.
 NameMap gpt2_names(const LanguageModel::Options& options);
 /// Returns the names of GPT-NeoX, whose matrix of q, k and v has rows in the order [H, 3, D].

@@ -6,6 +6,7 @@ transformers 5 has no Transformer-XL, and gwinndr's Music Transformer is not a p
 
 The test "load_pretrained computes what transformers computes" reads FOLDER, by default build/pretrained.
 """
+import contextlib
 import io
 import json
 import pathlib
@@ -27,6 +28,9 @@ DYNAMIC = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 500.0}
 PROPORTIONAL = {"rope_type": "proportional", "factor": 2.0, "partial_rotary_factor": 0.6, "rope_theta": 500.0}
 SHORT = [1.0, 1.5, 2.0, 3.0]
 LONGROPE = {"rope_type": "longrope", "short_factor": SHORT, "long_factor": [1.0, 4.0, 9.0, 16.0], "rope_theta": 5e3}
+HYBRID = LLAMA | dict(num_hidden_layers=4, linear_key_head_dim=6, linear_value_head_dim=10, linear_num_key_heads=2,
+                      linear_num_value_heads=4)
+EXPERTS = dict(moe_intermediate_size=20, shared_expert_intermediate_size=28, num_experts=4, num_experts_per_tok=2)
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 1e6}
 
 DEBERTA = dict(vocab_size=VOCABULARY, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40,
@@ -114,6 +118,29 @@ MODELS = {
         **LLAMA | dict(num_key_value_heads=1), head_dim=8, num_local_experts=3, num_experts_per_tok=1,
         sliding_window=3, attention_bias=False, tie_word_embeddings=True, swiglu_limit=0.4, swiglu_alpha=1.1,
         layer_types=["full_attention", "sliding_attention", "sliding_attention"], rope_parameters=dict(DYNAMIC))),
+    "qwen3_next": (t.Qwen3NextForCausalLM, t.Qwen3NextConfig(**HYBRID, **EXPERTS, head_dim=16, mlp_only_layers=[1])),
+    "qwen3_next-tied": (t.Qwen3NextForCausalLM, t.Qwen3NextConfig(
+        **HYBRID | dict(linear_num_value_heads=6, linear_value_head_dim=4, linear_conv_kernel_dim=3), **EXPERTS,
+        head_dim=12, tie_word_embeddings=True, attention_bias=True, norm_topk_prob=False, decoder_sparse_step=2,
+        layer_types=["full_attention", "linear_attention"] * 2,
+        rope_parameters=YARN | {"partial_rotary_factor": 0.5})),
+    "qwen3_next-equal-heads": (t.Qwen3NextForCausalLM, t.Qwen3NextConfig(
+        **HYBRID | dict(num_key_value_heads=4, linear_num_value_heads=2, linear_key_head_dim=9), head_dim=20,
+        mlp_only_layers=[0, 2], num_experts=2, num_experts_per_tok=1, full_attention_interval=2,
+        partial_rotary_factor=0.3)),
+    "qwen3_5": (t.Qwen3_5ForCausalLM, t.Qwen3_5TextConfig(**HYBRID, head_dim=16)),
+    "qwen3_5-tied": (t.Qwen3_5ForCausalLM, t.Qwen3_5TextConfig(
+        **HYBRID | dict(num_hidden_layers=5, linear_num_key_heads=3, linear_num_value_heads=3, linear_conv_kernel_dim=2),
+        head_dim=24, tie_word_embeddings=True, attention_bias=True, full_attention_interval=3, rope_parameters={
+            "rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5, "mrope_interleaved": True,
+            "mrope_section": [2, 2, 2]})),
+    "qwen3_5-multi-query": (t.Qwen3_5ForCausalLM, t.Qwen3_5TextConfig(
+        **HYBRID | dict(num_key_value_heads=1), head_dim=8, layer_types=["linear_attention"] * 3 + ["full_attention"])),
+    "qwen3_5_moe": (t.Qwen3_5MoeForCausalLM, t.Qwen3_5MoeTextConfig(**HYBRID, **EXPERTS, head_dim=16)),
+    "qwen3_5_moe-tied": (t.Qwen3_5MoeForCausalLM, t.Qwen3_5MoeTextConfig(
+        **HYBRID | dict(linear_num_value_heads=2, linear_key_head_dim=5), **EXPERTS | dict(num_experts_per_tok=3),
+        head_dim=12, tie_word_embeddings=True, full_attention_interval=2, rope_parameters={
+            "rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 1.0})),
     "gpt2": (t.GPT2LMHeadModel, t.GPT2Config(vocab_size=VOCABULARY, n_embd=24, n_layer=2, n_head=3, n_positions=64)),
     "gpt_neox": (t.GPTNeoXForCausalLM, t.GPTNeoXConfig(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2,
                                                        num_attention_heads=4, intermediate_size=40,
@@ -173,13 +200,27 @@ def randomize(model):
     """Random values for all parameters: norms and biases start as constants, which would hide errors."""
     with torch.no_grad():
         for name, p in model.named_parameters():
-            around = 1.0 if p.dim() == 1 and "bias" not in name else 0.0
+            around = p.mean().item() if "norm" in name else 1.0 if p.dim() == 1 and "bias" not in name else 0.0
+            around = -1.0 if name.endswith("A_log") else around  # a state that lasts for several tokens
             p.copy_(around + 0.1 * torch.randn_like(p) if p.dim() == 1 else 0.2 * torch.randn_like(p))
+
+
+@contextlib.contextmanager
+def states_in_f64():
+    """Computes in f64 what transformers computes in f32 in every model, such as norms and recurrent states."""
+    saved = torch.Tensor.float, torch.float32
+    torch.Tensor.float, torch.float32 = torch.Tensor.double, torch.float64
+    try:
+        yield
+    finally:
+        torch.Tensor.float, torch.float32 = saved
 
 
 ALL_LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 ADAPTERS = {
     "llama": dict(r=4, lora_alpha=10, lora_dropout=0.1, target_modules=ALL_LINEAR, task_type="CAUSAL_LM"),
+    "qwen3_next-equal-heads": dict(r=2, target_modules=["q_proj", "in_proj_qkvz", "in_proj_ba", "o_proj", "out_proj"]),
+    "qwen3_5": dict(r=3, lora_alpha=5, target_modules="all-linear"),
     "qwen2": dict(r=2, lora_alpha=3, use_rslora=True, target_modules="all-linear", init_lora_weights="gaussian"),
     "gpt2": dict(r=3, target_modules=["c_attn", "c_fc", "c_proj"], fan_in_fan_out=True, modules_to_save=[]),
     "gpt_neox": dict(r=3, target_modules=["query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h"],
@@ -210,7 +251,7 @@ def write_adapters(folder):
         tokens = torch.randint(4 if name == "mpnet" else 0, VOCABULARY, (2, 20))
         target = torch.randint(0, VOCABULARY, (2, 9))
         inputs = {"decoder_input_ids": target} if name == "t5" else {}
-        with torch.no_grad():
+        with torch.no_grad(), states_in_f64():
             output = adapted.double()(input_ids=tokens, **inputs)[0]
         padding = torch.zeros(2, 20, dtype=torch.uint8)
         save_file({"tokens": tokens, "target": target, "padding": padding, "output": output.contiguous()},
@@ -277,7 +318,7 @@ def main(folder):
         counts = "roberta" in name or "mpnet" in name  # positions of tokens that are not padding
         tokens = torch.randint(4 if counts else 0, VOCABULARY, (2, 20))
         expected = {"tokens": tokens}
-        with torch.no_grad():
+        with torch.no_grad(), states_in_f64():
             if name.startswith("t5"):
                 expected["target"] = torch.randint(0, VOCABULARY, (2, 9))
                 expected["output"] = model(input_ids=tokens, decoder_input_ids=expected["target"]).logits

@@ -153,6 +153,58 @@ TEST_CASE("the layers of a config.json that have experts", "[pretrained]") {
   CHECK_THAT(error("mixtral", R"("router_jitter_noise": 0.1)"), Containing("is not supported"));
 }
 
+TEST_CASE("the layers of a config.json that have linear attention", "[pretrained]") {
+  const std::string half = R"("partial_rotary_factor": 0.5)";  // 2 of 4 features
+  const auto linear = [&](const std::string& type, const std::string& more) {
+    const nn::LanguageModel::Options o = options_of(type, llama_fields(half + more));
+    Integers all;
+    for (int64_t i = 0; i < o.n_layers; ++i) {
+      nn::LayerOptions layer = o.layer;
+      o.vary_layer(i, layer);
+      all.push_back(layer.mixer ? 1 : 0);
+    }
+    return all;
+  };
+  const auto refused = [&](const std::string& type, const std::string& more) {
+    return error(type, half + ", " + more);
+  };
+  const std::string types = R"("layer_types": ["linear_attention", "full_attention", )";
+  for (const std::string type : {"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"}) {
+    INFO(type);
+    CHECK(linear(type, "") == Integers{1, 1, 1});
+    CHECK(linear(type, R"(, "full_attention_interval": 2)") == Integers{1, 0, 1});
+    CHECK(linear(type, ", " + types + R"("full_attention"])") == Integers{1, 0, 0});
+    CHECK_THAT(refused(type, types + R"("sliding_attention"])"),
+               Containing("\"layer_types\" has \"sliding_attention\"; supported are "
+                          "\"full_attention\", \"linear_attention\""));
+    CHECK_THAT(refused(type, R"("linear_num_value_heads": 24)"),
+               Containing("\"linear_num_value_heads\" is 24, not a multiple of "
+                          "\"linear_num_key_heads\", 16"));
+    CHECK_THAT(refused(type, R"("hidden_act": "gelu")"),
+               Containing("\"hidden_act\" must be \"silu\""));
+    CHECK_THAT(refused(type, R"("linear_conv_kernel_dim": 0)"), Containing("expected 1"));
+    CHECK_THAT(refused(type, R"("attn_output_gate": false)"), Containing("\"attn_output_gate\""));
+    CHECK_THAT(error(type, ""), Containing("RoPE rotates 1 of 4 features"));
+    const nn::LanguageModel::Options absent =
+        options_of(type, R"({"vocab_size": 13, "hidden_size": 16, "intermediate_size": 12,
+        "num_hidden_layers": 1, "num_attention_heads": 4})");
+    CHECK(absent.layer.attention.d_key == 256);
+    CHECK(absent.layer.attention.n_kv_heads == (type == "qwen3_5_text" ? 4 : 2));
+    const nn::LanguageModel model(absent);
+    const auto& mixer = dynamic_cast<const nn::MultiHeadAttention&>(*model.layers[0].mixer);
+    CHECK(mixer.options.n_heads == 16);
+    CHECK(mixer.options.n_value_heads == 32);
+    CHECK(mixer.options.d_key == 128);
+    CHECK(mixer.options.d_value == 128);
+    CHECK(mixer.get_parameter("kernel.convolution.weight").size(1) == 4);
+  }
+  const std::string mrope = R"("partial_rotary_factor": 0.5, "rope_parameters":
+      {"rope_theta": 5, "partial_rotary_factor": 0.5, "mrope_section": [1, 1, 1]})";
+  CHECK(error("qwen3_5_text", mrope) == "(nothing thrown)");
+  CHECK_THAT(error("qwen3_next", mrope), Containing("\"mrope_section\""));
+  CHECK_THAT(refused("qwen3_5_text", R"("num_experts": 4)"), Containing("\"num_experts\" = 4"));
+}
+
 TEST_CASE("RoBERTa's positions begin after its padding", "[pretrained]") {
   const auto config = [](const std::string& more) {
     const std::string text = R"({"vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1,
