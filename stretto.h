@@ -34,6 +34,7 @@
 #include "nn/attention/gated_linear_attention.h"
 #include "nn/attention/key_value_cache.h"
 #include "nn/attention/linear_attention.h"
+#include "nn/attention/latent_attention.h"
 #include "nn/attention/mamba2.h"
 #include "nn/attention/mixer.h"
 #include "nn/attention/short_convolution.h"

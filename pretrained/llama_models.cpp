@@ -6,6 +6,7 @@
 #include "nn/models/moe.h"
 #include "nn/positions/rotary.h"
 #include "pretrained/files/published_names.h"
+#include "pretrained/llama_latents.h"
 #include "pretrained/llama_like.h"
 #include "pretrained/rope_config.h"
 
@@ -286,6 +287,8 @@ const std::vector<std::pair<std::string, MakeConfig>>& llama_models() {
       {"qwen3", [](JsonReader& c) { return qwen_config(c, true); }},
       {"qwen3_moe", qwen3_moe_config},
       {"phi3", phi3_config},
+      {"deepseek_v2", deepseek_v2_config},
+      {"deepseek_v3", deepseek_v3_config},
       {"smollm3", smollm3_config},
       {"gemma2", [](JsonReader& c) { return gemma_config(c, false); }},
       {"gemma3_text", [](JsonReader& c) { return gemma_config(c, true); }},

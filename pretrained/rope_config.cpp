@@ -81,6 +81,14 @@ void read_llama3(JsonReader& r, RotaryOptions& o, double length) {
                                       .length = length});
 }
 
+// YaRN's factor with the weight that DeepSeek gives it; 1 for a weight of 0.
+double mscale(double factor, double weight) {
+  return factor <= 1 ? 1 : 0.1 * weight * std::log(factor) + 1;
+}
+double mscale_of_all(JsonReader& r) {
+  return mscale(r.number("factor", 1), r.number("mscale_all_dim", 0));
+}
+
 void read_yarn(JsonReader& r, RotaryOptions& o, double length) {
   const double factor = positive(r, "factor");
   o.frequencies = yarn_frequencies({.dims = o.dims,
@@ -90,7 +98,10 @@ void read_yarn(JsonReader& r, RotaryOptions& o, double length) {
                                     .beta_fast = positive(r, "beta_fast", 32),
                                     .beta_slow = positive(r, "beta_slow", 1),
                                     .truncate = r.flag("truncate", !r.is_present("truncate"))});
-  o.attention_factor = r.number("attention_factor", yarn_attention_factor(factor));
+  const double one = mscale(factor, r.number("mscale", 0)), all = mscale_of_all(r);
+  const bool both = one != 1 && all != 1;
+  o.attention_factor =
+      r.number("attention_factor", both ? one / all : yarn_attention_factor(factor));
 }
 
 // Reads the object `r` with the parameters of RoPE. theta and share: values of absent fields.
@@ -152,6 +163,12 @@ RotaryOptions rotary_options(JsonReader& c, int64_t d, const RopeFields& f) {
   if (!given)
     return {.dims = rotated_features(c, d, share, f.share_field != nullptr), .base = theta};
   return read_rope(c, *given, d, f, theta, share);
+}
+
+double rope_score_factor(JsonReader& c) {
+  std::optional<JsonReader> given = rope_object(c);
+  const double factor = given ? mscale_of_all(*given) : 1;
+  return factor * factor;
 }
 
 RotaryOptions rotary_options_of(const char* layer_type, JsonReader& c, int64_t d,

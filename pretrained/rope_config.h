@@ -28,6 +28,10 @@ struct RopeFields {
 /// refused.
 RotaryOptions rotary_options(JsonReader& config, int64_t d, const RopeFields& fields);
 
+/// Returns the factor of the scores with which DeepSeek's models compensate for YaRN, from the field
+/// "mscale_all_dim" of the parameters of RoPE: (0.1 mscale_all_dim ln(factor) + 1)²; 1 without it.
+double rope_score_factor(JsonReader& config);
+
 /// The same for the layers of a type, "full_attention" or "sliding_attention", of a model that has
 /// parameters of RoPE for each. transformers 4 has "rope_scaling" for full attention only.
 RotaryOptions rotary_options_of(const char* layer_type, JsonReader& config, int64_t d,

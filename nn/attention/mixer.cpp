@@ -44,14 +44,14 @@ Tensor Mixer::operator()(const Tensor& x, const AttentionMask& mask, KeyValueCac
   check(!visible.segments.defined(), op, "packed segments with a cache; use one of them");
   return all_or_nothing(*cache, [&](KeyValueCache& after) {
     claim(op, after, *this);
-    const int64_t seen = after.state.length;
+    const int64_t seen = after.state.length, first = can.cached_padding ? 0 : seen;
     if (!left.empty()) {
-      visible.key_padding = padding_mask(left, seen, m, x.device());
+      visible.key_padding = padding_mask(left, first, seen + m - first, x.device());
     } else if (const Tensor& padding = mask.key_padding; padding.defined()) {
       const Shape all{x.size(0), seen + m};
       check(padding.shape() == all, op, "key_padding ", padding, "; must be bool or u8 ", all,
             ", with one column for each cached and each new position");
-      visible.key_padding = padding.slice(1, seen);
+      visible.key_padding = padding.slice(1, first);
     }
     Tensor y = mix(x, visible, &after, forward);
     after.state.length = seen + m;

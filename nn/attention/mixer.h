@@ -31,6 +31,8 @@ struct MixerTraits {
   /// AttentionMask::key_padding: other positions do not depend on the padding. Left padding
   /// (ForwardContext::left_padding) is then passed as key_padding.
   bool key_padding = false;
+  /// With a cache, mix() receives the key_padding of the cached positions, too.
+  bool cached_padding = false;
   /// AttentionMask::segments: positions depend only on those of their own segment. Segments of the
   /// ForwardContext are then passed in the mask.
   bool segments = false;
@@ -58,7 +60,7 @@ class Mixer : public Module {
 
  protected:
   /// The output for x. `mask` has only `causal` and what traits() allow, with columns for the
-  /// positions of x. The cache, if any, holds what earlier calls have stored in cache->state:
+  /// positions of x (MixerTraits::cached_padding). The cache, if any, holds what earlier calls have stored in cache->state:
   /// tensors whose first dimension is the batch. state.length is the number of earlier positions;
   /// operator() increases it after the call.
   virtual Tensor mix(const Tensor& x, const AttentionMask& mask, KeyValueCache* cache,

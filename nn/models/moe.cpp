@@ -1,6 +1,7 @@
 #include "nn/models/moe.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "autograd/recompute.h"
@@ -23,6 +24,14 @@ const MoEOptions& checked(const MoEOptions& o) {
         ", top_k ", o.top_k, "; accepted: at least 1 expert, and a top_k of 1 to n_experts");
   check(o.d_shared >= 0 && o.balance >= 0, op, "d_shared ", o.d_shared, ", balance ", o.balance,
         "; cannot be negative");
+  const int64_t g = o.n_groups;
+  check(g >= 1 && o.n_experts % g == 0 && o.top_groups >= 1 && o.top_groups <= g &&
+            o.n_experts / g * o.top_groups >= o.top_k &&
+            (g == 1 || o.score == RouterScore::softmax || o.n_experts / g >= 2),
+        op, "n_groups ", g, ", top_groups ", o.top_groups, ", n_experts ", o.n_experts, ", top_k ",
+        o.top_k,
+        "; accepted: a divisor of n_experts, and top_groups of 1 to n_groups with at least "
+        "top_k experts; with sigmoid at least 2 experts in a group");
   check(o.d_shared > 0 || !o.shared_gate, op, "shared_gate without d_shared; set d_shared");
   return o;
 }
@@ -54,6 +63,19 @@ std::string MoE::label() const {
   return str("MoE(", options.top_k, " of ", options.n_experts, " experts)");
 }
 
+// Makes the scores [T, E] of experts in other groups than the token's best ones −∞.
+void MoE::hide_other_groups(Tensor& scores) const {
+  const int64_t g = options.n_groups;
+  if (g == 1) return;
+  const Tensor groups = scores.reshape({scores.size(0), g, options.n_experts / g});
+  const int64_t best = options.score == RouterScore::softmax ? 1 : 2;
+  const Tensor ids = topk(sum(topk(groups, best).values, {2}), options.top_groups).indices;
+  const Tensor hidden =
+      scatter(ones({scores.size(0), g}, {.dtype = boolean, .device = scores.device()}), 1, ids, 0);
+  scores = masked_fill(groups, hidden.unsqueeze(2), -std::numeric_limits<double>::infinity())
+               .reshape(scores.shape());
+}
+
 // x [T, d_model].
 MoE::Choice MoE::choose(const Tensor& x, const ForwardContext& forward) const {
   Tensor logits = router(x);
@@ -62,6 +84,7 @@ MoE::Choice MoE::choose(const Tensor& x, const ForwardContext& forward) const {
       options.score == RouterScore::softmax ? softmax(logits, -1) : sigmoid(logits);
   Tensor seen = scores.detach();
   if (selection_bias.defined()) seen = seen + selection_bias.to(seen.dtype());
+  hide_other_groups(seen);
   const Tensor ids = topk(seen, options.top_k).indices;
   Tensor weights = gather(scores, 1, ids);
   if (options.normalize)  // 1e-20, as in transformers: all sigmoids may be 0

@@ -40,6 +40,11 @@ struct MoEOptions {
   /// A bias per expert that only the choice sees, not the weights (e_score_correction_bias), for
   /// MoE::update_selection_bias().
   bool selection_bias = false;
+  /// > 1: experts in groups of equal size; a token's experts are those of the `top_groups` best groups
+  /// only (n_group, topk_group). The score of a group is that of its best expert (softmax, DeepSeek-V2)
+  /// or the sum of its two best, with their bias (sigmoid, DeepSeek-V3).
+  int64_t n_groups = 1;
+  int64_t top_groups = 1;  ///< 1 … n_groups; together they have at least top_k experts.
   /// α of the further loss α E Σ_e f_e P_e (Fedus et al. 2021, eq. 4): f_e is the share of the tokens'
   /// choices, P_e the mean score, over all tokens of the call, padding included. Part of
   /// ForwardContext::total_loss() in training mode: for calls with a context of your own, such as
@@ -84,6 +89,7 @@ class MoE : public PositionWise {
     Tensor ids;      // of experts [T, k]
     Tensor weights;  // [T, k]
   };
+  void hide_other_groups(Tensor& scores) const;
   Choice choose(const Tensor& x, const ForwardContext& forward) const;
   void add_balance(const Tensor& scores, const Tensor& ids, const ForwardContext& forward) const;
 

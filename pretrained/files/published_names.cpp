@@ -184,6 +184,27 @@ Conversion plus_one() {
           [](const Tensor& w) { return (w.to(f64) - 1).to(w.dtype() == f64 ? f64 : f32); }};
 }
 
+NameMap deepseek_names(const LanguageModel::Options& options, bool query_latents) {
+  const std::string layer = "[model.]layers.{}.";
+  NameMap latents;
+  rename_parts(latents, layer,
+               {{"self_attn.q_a_proj", "mixer.q_down"},
+                {"self_attn.q_a_layernorm", "mixer.q_norm"},
+                {query_latents ? "self_attn.q_b_proj" : "self_attn.q_proj", "mixer.q"},
+                {"self_attn.kv_a_proj_with_mqa", "mixer.kv_down"},
+                {"self_attn.kv_a_layernorm", "mixer.kv_norm"},
+                {"self_attn.kv_b_proj", "mixer.kv_up"},
+                {"self_attn.o_proj", "mixer.out"},
+                {"mlp.shared_experts.gate_proj", "feed_forward.shared.gate"},
+                {"mlp.shared_experts.up_proj", "feed_forward.shared.up"},
+                {"mlp.shared_experts.down_proj", "feed_forward.shared.linear2"}});
+  latents.rename(layer + "mlp.gate.e_score_correction_bias",
+                 str(model_layer, "feed_forward.selection_bias"));
+  latents.drop(
+      str("[model.]layers.", options.n_layers, ".*"));  // predicts the token after the next
+  return llama_names(options).prefer(latents);
+}
+
 NameMap gemma_names(const LanguageModel::Options& options) {
   NameMap norms;
   for (const auto& [in_file, in_model] : Names{{"input_layernorm", "norm1"},

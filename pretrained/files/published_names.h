@@ -43,6 +43,9 @@ NameMap llama_names(const LanguageModel::Options& options);
 NameMap mixtral_names(const LanguageModel::Options& options);
 /// Returns the names of Phi-3.
 NameMap phi3_names(const LanguageModel::Options& options);
+/// Returns the names of DeepSeek-V2 and V3 with latents of queries; a matrix of queries without them has
+/// another name in the file, which deepseek_names(options, false) has. Drops the layers after the last one.
+NameMap deepseek_names(const LanguageModel::Options& options, bool query_latents = true);
 /// Returns the names of Gemma 2. Its files have the weights of norms minus 1.
 NameMap gemma_names(const LanguageModel::Options& options);
 /// Returns the names of OLMo 2 and 3, whose norms follow the branches.

@@ -77,6 +77,8 @@ std::vector<MakeModule> modules() {
       child<nn::Conv2d>({.in = 4, .out = 6, .kernel = 3}),
       child<nn::GroupNorm>({.groups = 2, .dim = 4}),
       child<nn::BatchNorm>({.dim = 4}),
+      child<nn::LatentAttention>(
+          {.d_model = 8, .n_heads = 2, .d_latent = 5, .d_query_latent = 3, .d_position = 4}),
       child<nn::Mamba2>({.d_model = 8, .d_head = 4, .d_state = 5, .n_groups = 2}),
       child<nn::FeedForward>({.d_model = 4, .d_hidden = 6, .gated = true}),
       child<nn::Sequential>({nn::step<nn::Linear>({.in = 3, .out = 4}), relu}),

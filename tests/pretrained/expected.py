@@ -32,6 +32,9 @@ HYBRID = LLAMA | dict(num_hidden_layers=4, linear_key_head_dim=6, linear_value_h
                       linear_num_value_heads=4)
 EXPERTS = dict(moe_intermediate_size=20, shared_expert_intermediate_size=28, num_experts=4, num_experts_per_tok=2)
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 1e6}
+DEEPSEEK_YARN = YARN | {"mscale": 0.7, "mscale_all_dim": 0.9}
+LATENT = LLAMA | dict(num_key_value_heads=4, kv_lora_rank=10, qk_nope_head_dim=7, qk_rope_head_dim=6, v_head_dim=9,
+                      moe_intermediate_size=20)
 
 DEBERTA = dict(vocab_size=VOCABULARY, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40,
                max_position_embeddings=32, relative_attention=True)
@@ -86,6 +89,19 @@ MODELS = {
     "mixtral-tied": (t.MixtralForCausalLM, t.MixtralConfig(**LLAMA | dict(num_key_value_heads=4), head_dim=12,
                                                            num_local_experts=3, num_experts_per_tok=1,
                                                            tie_word_embeddings=True)),
+    "deepseek_v2": (t.DeepseekV2ForCausalLM, t.DeepseekV2Config(
+        **LATENT, q_lora_rank=None, n_routed_experts=5, num_experts_per_tok=2, n_shared_experts=2,
+        first_k_dense_replace=1, rope_parameters=DEEPSEEK_YARN)),
+    "deepseek_v2-groups": (t.DeepseekV2ForCausalLM, t.DeepseekV2Config(
+        **LATENT, q_lora_rank=14, n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=1, n_group=3, topk_group=2,
+        topk_method="group_limited_greedy", routed_scaling_factor=1.5, attention_bias=True, tie_word_embeddings=True)),
+    "deepseek_v3": (t.DeepseekV3ForCausalLM, t.DeepseekV3Config(
+        **LATENT, q_lora_rank=14, n_routed_experts=6, num_experts_per_tok=3, n_shared_experts=1, n_group=3, topk_group=2,
+        first_k_dense_replace=1, rope_parameters=DEEPSEEK_YARN | {"mscale": 1.0, "mscale_all_dim": 1.0})),
+    "deepseek_v3-half": (t.DeepseekV3ForCausalLM, t.DeepseekV3Config(
+        **LATENT | dict(num_attention_heads=2, num_key_value_heads=2, v_head_dim=15), q_lora_rank=None,
+        n_routed_experts=4, num_experts_per_tok=2, n_shared_experts=2, n_group=1, topk_group=1, first_k_dense_replace=0,
+        norm_topk_prob=False, rope_interleave=False, attention_bias=True)),
     "smollm3": (t.SmolLM3ForCausalLM, t.SmolLM3Config(**LLAMA, no_rope_layer_interval=2, pad_token_id=0)),
     "smollm3-sliding": (t.SmolLM3ForCausalLM, t.SmolLM3Config(**LLAMA, no_rope_layers=[1, 0, 1], pad_token_id=0,
                                                               use_sliding_window=True, sliding_window=4)),
@@ -203,6 +219,9 @@ def randomize(model):
             around = p.mean().item() if "norm" in name else 1.0 if p.dim() == 1 and "bias" not in name else 0.0
             around = -1.0 if name.endswith("A_log") else around  # a state that lasts for several tokens
             p.copy_(around + 0.1 * torch.randn_like(p) if p.dim() == 1 else 0.2 * torch.randn_like(p))
+        for name, b in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                b.copy_(0.2 * torch.randn_like(b))
 
 
 @contextlib.contextmanager

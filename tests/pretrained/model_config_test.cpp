@@ -205,6 +205,64 @@ TEST_CASE("the layers of a config.json that have linear attention", "[pretrained
   CHECK_THAT(refused("qwen3_5_text", R"("num_experts": 4)"), Containing("\"num_experts\" = 4"));
 }
 
+TEST_CASE("the latents and experts of DeepSeek", "[pretrained]") {
+  const auto fields = [](const std::string& more) {
+    return R"({"vocab_size": 13, "hidden_size": 16, "intermediate_size": 12, "num_hidden_layers": 3,
+      "num_attention_heads": 4, "qk_rope_head_dim": 6, "num_experts_per_tok": 2,
+      "n_routed_experts": 8)" +
+           more + "}";
+  };
+  const auto made = [&](const std::string& type, const std::string& more) {
+    nn::LanguageModel::Options o = options_of(type, fields(more));
+    o.n_layers = 1;
+    return std::make_unique<nn::LanguageModel>(o);
+  };
+  const auto latent = [](const nn::LanguageModel& model) {
+    return dynamic_cast<const nn::LatentAttention&>(*model.layers[0].mixer).options;
+  };
+  const auto v2 = made("deepseek_v2", "");
+  CHECK(latent(*v2).d_latent == 512);
+  CHECK(latent(*v2).d_query_latent == 1536);
+  CHECK(latent(*v2).scale == 1 / std::sqrt(128.0 + 6));
+  const auto& experts = dynamic_cast<const nn::MoE&>(*v2->layers[0].network);
+  CHECK(experts.options.n_groups == 1);
+  CHECK(experts.options.d_shared == 2 * 1407);
+  CHECK_FALSE(experts.options.normalize);
+  const auto v3 = made("deepseek_v3", R"(, "q_lora_rank": null, "first_k_dense_replace": 0,
+      "rope_scaling": {"type": "yarn", "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0,
+                       "original_max_position_embeddings": 4096}, "n_group": 4, "topk_group": 3)");
+  const double mscale = 0.1 * std::log(40.0) + 1;
+  CHECK(latent(*v3).d_query_latent == 0);
+  CHECK(*latent(*v3).scale == Approx(mscale * mscale / std::sqrt(128.0 + 6)).epsilon(1e-15));
+  const auto& groups = dynamic_cast<const nn::MoE&>(*v3->layers[0].network);
+  CHECK(groups.options.top_groups == 3);
+  CHECK(groups.options.scale == 2.5);
+  for (const auto& [part, child] : v3->layers[0].mixer->children())
+    if (part == "position") {
+      const auto& rope = dynamic_cast<const nn::Rotary&>(*child).options;
+      CHECK(rope.attention_factor == 1);  // both weights are 1
+      CHECK(rope.pairing == RotaryPairing::interleaved);
+    }
+  const auto refused = [&](const std::string& type, const std::string& more) {
+    return error_of<Error>([&] { options_of(type, fields(more)); });
+  };
+  CHECK_THAT(
+      refused("deepseek_v2", R"(, "num_key_value_heads": 2)"),
+      Containing("\"num_key_value_heads\" is 2, but latent attention has keys for each of the 4"));
+  CHECK_THAT(refused("deepseek_v2", R"(, "head_dim": 4)"),
+             Containing("\"head_dim\" is 4, not \"qk_rope_head_dim\", 6"));
+  CHECK_THAT(refused("deepseek_v2", R"(, "qk_head_dim": 4)"),
+             Containing("\"qk_head_dim\" is not the"));
+  CHECK_THAT(refused("deepseek_v2", R"(, "topk_method": "noaux_tc")"),
+             Containing("\"topk_method\" is \"noaux_tc\"; supported are \"greedy\""));
+  CHECK_THAT(refused("deepseek_v2", R"(, "norm_topk_prob": true)"), Containing("norm_topk_prob"));
+  CHECK_THAT(refused("deepseek_v3", R"(, "n_group": 3)"),
+             Containing("\"n_group\" is 3, not a divisor of 8"));
+  CHECK_THAT(refused("deepseek_v3", R"(, "moe_layer_freq": 2)"), Containing("moe_layer_freq"));
+  CHECK_THAT(refused("deepseek_v3", R"(, "quantization_config": {"quant_method": "fp8"})"),
+             Containing("quantization_config"));
+}
+
 TEST_CASE("RoBERTa's positions begin after its padding", "[pretrained]") {
   const auto config = [](const std::string& more) {
     const std::string text = R"({"vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1,

@@ -81,10 +81,12 @@ void save_adapters(const nn::Pretrained& p, const std::string& folder, const std
     return n.name.find(".experts.") != n.name.npos;
   });
   for (const nn::NamedTensor& n : all)
-    for (const char* part : {"q", "k", "v", "out", "gate", "up", "linear1", "linear2"}) {
+    for (const char* part :
+         {"q", "k", "v", "out", "gate", "up", "linear1", "linear2", "q_down", "kv_down", "kv_up"}) {
       const std::string end = str('.', part, ".weight");
       if (n.name.ends_with(end) && p.names.source(n.name) &&
-          (!experts || n.name.find(".self_attention.") != n.name.npos))
+          (!experts || n.name.find(".self_attention.") != n.name.npos ||
+           n.name.find(".mixer.") != n.name.npos))
         targets.push_back(n.name.substr(0, n.name.size() - 7));
     }
   nn::add_lora(*p.model, {.rank = 3, .alpha = 5, .dropout = 0.1, .targets = targets});

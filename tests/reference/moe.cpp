@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -45,6 +46,30 @@ Row scores_of(const Row& x, const nn::MoE& module) {
   return s;
 }
 
+// The indices of the scores, the largest first.
+std::vector<size_t> best_first(const Row& scores) {
+  std::vector<size_t> order(scores.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return scores[a] > scores[b]; });
+  return order;
+}
+
+// Makes the scores of experts in all but the best groups −∞.
+void hide_other_groups(Row& seen, const nn::MoEOptions& o) {
+  const auto groups = size_t(o.n_groups), size = seen.size() / groups;
+  Row of_groups;
+  for (size_t g = 0; g < groups; ++g) {
+    Row group(seen.begin() + int64_t(g * size), seen.begin() + int64_t((g + 1) * size));
+    std::sort(group.rbegin(), group.rend());
+    of_groups.push_back(group[0] +
+                        (o.score == nn::RouterScore::sigmoid && size > 1 ? group[1] : 0));
+  }
+  const std::vector<size_t> order = best_first(of_groups);
+  for (size_t g = size_t(o.top_groups); g < groups; ++g)
+    for (size_t e = 0; e < size; ++e)
+      seen[order[g] * size + e] = -std::numeric_limits<double>::infinity();
+}
+
 Row token(const Row& x, const nn::MoE& module) {
   const nn::MoEOptions& o = module.options;
   const Row scores = scores_of(x, module);
@@ -53,9 +78,8 @@ Row token(const Row& x, const nn::MoE& module) {
     const Row bias = module.selection_bias.to_vector<double>();
     for (size_t e = 0; e < seen.size(); ++e) seen[e] += bias[e];
   }
-  std::vector<size_t> order(seen.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return seen[a] > seen[b]; });
+  hide_other_groups(seen, o);
+  const std::vector<size_t> order = best_first(seen);
   double sum = 0;
   for (int64_t i = 0; i < o.top_k; ++i) sum += scores[order[size_t(i)]];
   Row y(x.size());

@@ -52,6 +52,13 @@ nn::MoEOptions some_options(nn::Draws& draws) {
   o.d_shared = draws.below(2) * 5;
   o.shared_gate = o.d_shared > 0 && draws.below(2) == 0;
   o.selection_bias = draws.below(2) == 0;
+  if (draws.below(2) == 0) {  // groups of two or three experts
+    const int64_t size = 2 + draws.below(2);
+    o.n_groups = 1 + draws.below(3);
+    o.n_experts = o.n_groups * size;
+    o.top_groups = 1 + draws.below(o.n_groups);
+    o.top_k = 1 + draws.below(size * o.top_groups);
+  }
   return o;
 }
 
@@ -92,6 +99,7 @@ TEST_CASE("gradients of experts, of the router and of the input", "[moe]") {
     manual_seed(uint64_t(round));
     nn::MoEOptions o = some_options(draws);
     o.balance = 0.1;
+    o.n_groups = o.top_groups = 1;
     o.n_experts = std::max<int64_t>(2, std::min<int64_t>(o.n_experts, 3));  // each has tokens
     o.top_k = std::min(o.top_k, o.n_experts);
     Made made(some_expert(draws), o);
@@ -210,6 +218,14 @@ TEST_CASE("experts with options out of range are errors", "[moe]") {
   CHECK_THAT(refused({.n_experts = 0}), Containing("n_experts 0"));
   CHECK_THAT(refused({.n_experts = 2, .d_shared = -1}), Containing("cannot be negative"));
   CHECK_THAT(refused({.n_experts = 2, .shared_gate = true}), Containing("set d_shared"));
+  CHECK_THAT(refused({.n_experts = 6, .n_groups = 4}),
+             Containing("n_groups 4, top_groups 1, n_experts 6, top_k 2; accepted: a divisor of"));
+  CHECK_THAT(refused({.n_experts = 6, .n_groups = 3, .top_groups = 4}),
+             Containing("top_groups of 1 to n_groups"));
+  CHECK_THAT(refused({.n_experts = 6, .top_k = 3, .n_groups = 3}), Containing("at least top_k"));
+  CHECK_THAT(
+      refused({.n_experts = 3, .top_k = 1, .score = nn::RouterScore::sigmoid, .n_groups = 3}),
+      Containing("with sigmoid at least 2 experts in a group"));
   const Made made({.d_model = 3, .d_hidden = 4}, {.n_experts = 2});
   CHECK_THROWS_WITH((*made.moe)(randn({2, 4}, {.dtype = f64})), Containing("must be [.., 3]"));
   CHECK_THROWS_WITH(made.moe->update_selection_bias(0.1),
