@@ -99,6 +99,12 @@ TEST_CASE("window_after is a bidirectional window of attention", "[attention]") 
                   (*open)(x, {.window = 2, .window_after = 2})));
   CHECK(worst_error((*layer)(x, {.causal = true}), (*open)(x, {.causal = true, .window = 3})) <
         1e-12);
+  // Padding may hide all keys in the window of a padded query; other rows do not change.
+  const Tensor padding = tensor(std::vector<uint8_t>(18, 0), {2, 9});
+  padding.slice(1, 3).fill_(1);
+  const Tensor padded = (*layer)(x, {.key_padding = padding});
+  CHECK(worst_error(padded.slice(1, 0, 3), (*layer)(x.slice(1, 0, 3))) < 1e-12);
+  CHECK(sum(abs(padded)).item() < 1e3);
   CHECK((*layer).weights(x)[0][0][4][6].item() == 0);
   CHECK((*layer).weights(x)[0][0][4][5].item() > 0);
   o.window_after = -1;
