@@ -8,6 +8,7 @@
 #include "pretrained/rope_config.h"
 #include "stretto_pretrained.h"
 #include "tests/support/catch.h"
+#include "tests/support/compare.h"
 #include "tests/support/error_of.h"
 
 using namespace stretto;
@@ -198,6 +199,23 @@ TEST_CASE("the layers of a config.json that have linear attention", "[pretrained
     CHECK(mixer.options.d_value == 128);
     CHECK(mixer.get_parameter("kernel.convolution.weight").size(1) == 4);
   }
+  nn::LanguageModel model(options_of("qwen3_next", llama_fields(half + R"(, "num_experts": 3,
+      "num_experts_per_tok": 2, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+      "full_attention_interval": 2)")));
+  model.to(f64);
+  model.eval();
+  const std::vector<std::vector<int64_t>> prompts{{1, 2, 3, 4, 5}, {6}};
+  const nn::GenerationOptions greedy{.max_tokens = 6, .sampling = {.temperature = 0}};
+  const auto together = nn::generate_batch(model, prompts, greedy);
+  for (size_t i = 0; i < prompts.size(); ++i)
+    CHECK(together[i] == nn::generate(model, prompts[i], greedy));
+  const NoGrad guard;
+  const Tensor tokens = randint(0, 13, {2, 9});
+  nn::LanguageModel::Cache cache;
+  const Tensor first = model(tokens.slice(1, 0, 4), &cache);
+  CHECK(testing::worst_error(cat({first, model(tokens.slice(1, 4), &cache)}, 1), model(tokens)) <
+        1e-12);
+
   const std::string mrope = R"("partial_rotary_factor": 0.5, "rope_parameters":
       {"rope_theta": 5, "partial_rotary_factor": 0.5, "mrope_section": [1, 1, 1]})";
   CHECK(error("qwen3_5_text", mrope) == "(nothing thrown)");

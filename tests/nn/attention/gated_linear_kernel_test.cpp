@@ -103,6 +103,19 @@ TEST_CASE("Lightning Attention has the slopes of ALiBi for every number of heads
   }
 }
 
+TEST_CASE("the gates of Kimi Delta Attention are of rank Dv") {
+  const nn::MultiHeadAttention layer(
+      {.d_model = 8, .n_heads = 2, .d_value = 3, .kernel = nn::kda_kernel()});
+  const auto shape = [&](const char* name) { return layer.get_parameter(name).shape(); };
+  CHECK(shape("kernel.decay.weight") == Shape{3, 8});
+  CHECK(shape("kernel.decay_up.weight") == Shape{8, 3});
+  CHECK(shape("kernel.decay_bias") == Shape{8});
+  CHECK(shape("kernel.decay_rate") == Shape{2});
+  CHECK(shape("kernel.gate.weight") == Shape{3, 8});
+  CHECK(shape("kernel.gate_up.weight") == Shape{6, 3});
+  CHECK(layer.named_parameters().size() == 17);  // no further biases
+}
+
 TEST_CASE("GatedLinearKernel: gradients of all parameters") {
   for (const Named& preset : presets()) {
     INFO(preset.name);
