@@ -33,7 +33,7 @@ HYBRID = LLAMA | dict(num_hidden_layers=4, linear_key_head_dim=6, linear_value_h
 EXPERTS = dict(moe_intermediate_size=20, shared_expert_intermediate_size=28, num_experts=4, num_experts_per_tok=2)
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 1e6}
 DEEPSEEK_YARN = YARN | {"mscale": 0.7, "mscale_all_dim": 0.9}
-LATENT = LLAMA | dict(num_key_value_heads=4, kv_lora_rank=10, qk_nope_head_dim=7, qk_rope_head_dim=6, v_head_dim=9,
+LATENT = LLAMA | dict(num_key_value_heads=4, kv_lora_rank=10, qk_nope_head_dim=8, qk_rope_head_dim=6, v_head_dim=9,
                       moe_intermediate_size=20)
 
 DEBERTA = dict(vocab_size=VOCABULARY, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40,

@@ -110,7 +110,7 @@ TEST_CASE("every task supports every attention", "[examples]") {
         s.check();
         const int64_t more = nn::count_parameters<nn::SequenceClassifier>(s.model()) -
                              nn::count_parameters<nn::SequenceClassifier>(plain.model());
-        const bool gated = attention == "retention" || attention == "gla" ||
+        const bool gated = attention == "retention" || attention == "gla" || attention == "kda" ||
                            attention.find("delta") != std::string::npos;
         CHECK((gated ? more > 0 : more == 0));
       }
