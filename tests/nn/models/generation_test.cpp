@@ -222,6 +222,13 @@ TEST_CASE("generate: a long text is decoded only from near its end for stop stri
   decoded = 0;
   CHECK(generate(model, {0}, o) == all);
   CHECK(decoded < 3000 * 400);
+  // A decoder that changes the beginning of a text, as those that remove a blank.
+  const auto decode = o.decode;
+  o.decode = [&](const std::vector<int64_t>& tokens) { return decode(tokens).replace(0, 1, "?"); };
+  decoded = 0;
+  CHECK(generate(model, {0}, o) == all);
+  CHECK(decoded < 3000 * 400);
+  o.decode = decode;
   // Every three letters that the text contains end it where they first occur.
   for (const size_t at : {5, 90, 260, 270, 1000, 2990}) {
     o.stop_strings = {"-", text.substr(at, 3)};

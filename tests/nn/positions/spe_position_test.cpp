@@ -296,6 +296,18 @@ TEST_CASE("Spe: a clone has the same number of realizations") {
   }
 }
 
+TEST_CASE("Spe: a scale for the dimension of the head becomes one for the realizations") {
+  Alone a(nn::sine_spe({.realizations = 6, .sines = 3}));
+  for (const int64_t r : {6, 3}) {
+    a.spe().set_realizations(r);
+    nn::AttentionInputs inputs = some_call(7, 7);  // heads of 4 features
+    inputs.options.scale = 1 / std::sqrt(4.0);
+    a.position->apply(inputs);
+    CHECK(inputs.q.size(3) == r);
+    CHECK(*inputs.options.scale == Approx(1 / std::sqrt(double(r))).epsilon(1e-15));
+  }
+}
+
 TEST_CASE("Spe: the number of realizations can be changed") {
   const Tensor x = fixed_noise({2, 9, 8}, 1);
   for (const bool conv : {false, true})
