@@ -9,15 +9,19 @@
 #include "autograd/tape.h"
 #include "ops/elementwise.h"
 #include "ops/matmul.h"
+#include "ops/reduce.h"
 #include "ops/view.h"
 
 namespace stretto::nn {
 namespace {
 
 constexpr const char* momentum_name = "momentum";
+constexpr const char* variance_name = "row_variance";
 
 MuonOptions checked(MuonOptions o) {
   check(o.momentum >= 0 && o.momentum < 1, "Muon", "momentum must lie in [0, 1), got ", o.momentum);
+  const double beta = o.row_variance.value_or(0);
+  check(beta >= 0 && beta < 1, "Muon", "row_variance ", beta, "; accepted: a decay in [0, 1)");
   return o;
 }
 
@@ -59,6 +63,12 @@ Tensor orthogonalized(Tensor x, MuonIteration iteration) {
   return x;
 }
 
+// Divides each row by the root of its mean square, and scales the matrix to its norm before.
+Tensor with_equal_rows(const Tensor& x, const Tensor& mean_square) {
+  const Tensor y = x / (sqrt(mean_square) + 1e-10);
+  return y * (l2_norm({x}) / (l2_norm({y}) + 1e-10)).to(x.dtype());
+}
+
 double factor_of(MuonScale scale, const Shape& shape) {
   const auto out = double(shape[0]), in = double(shape[1]);
   if (scale == MuonScale::original) return std::sqrt(std::max(1.0, out / in));
@@ -95,20 +105,26 @@ Muon::Muon(std::vector<ParameterGroup> groups, Options o)
 }
 
 std::vector<std::string> Muon::slots(size_t i) const {
-  if (is_matrix_[i]) return {momentum_name};
-  return Adam::slots(i);
+  if (!is_matrix_[i]) return Adam::slots(i);
+  if (options.row_variance) return {momentum_name, variance_name};
+  return {momentum_name};
+}
+
+Shape Muon::slot_shape(const std::string& name, const Shape& parameter) const {
+  return name == variance_name ? Shape{parameter[0], 1} : parameter;
 }
 
 // Everything that can fail comes first: only the last loops change weights and state.
 void Muon::update(const std::vector<Update>& all) const {
   struct Momentum {
-    Tensor mean, gradient;
+    Tensor mean = {}, gradient = {};
+    Tensor variance = {}, next_variance = {};  // with MuonOptions::row_variance
   };
   std::vector<AdamTask> others;
   std::vector<SgdTask> decays, matrices;
   std::vector<Momentum> momenta;
   for (const Update& u : all) {
-    if (u.slots.size() > 1) {
+    if (!is_matrix_[u.index]) {
       others.push_back(task(u));
       continue;
     }
@@ -116,10 +132,17 @@ void Muon::update(const std::vector<Update>& all) const {
     const Tensor g = u.gradient.to(u.slots[0].dtype());
     Tensor mean = u.slots[0].clone().mul_(mu).add_(g, 1 - mu);
     if (options.nesterov) mean.mul_(mu).add_(g, 1 - mu);
-    momenta.push_back({u.slots[0], g});
+    momenta.push_back({.mean = u.slots[0], .gradient = g});
     const MuonIteration iteration = options.iteration;
-    const Tensor direction =
-        orthogonalized(normalized(mean, iteration, u.weight.dtype()), iteration);
+    Tensor direction = orthogonalized(normalized(mean, iteration, u.weight.dtype()), iteration);
+    if (options.row_variance) {
+      const double beta = *options.row_variance;
+      const Tensor o = direction.to(g.dtype());
+      const Tensor variance = u.slots[1].clone().mul_(beta).add_((o * o).mean({1}, true), 1 - beta);
+      direction = with_equal_rows(o, variance).to(direction.dtype());
+      momenta.back().variance = u.slots[1];
+      momenta.back().next_variance = variance;
+    }
     const double factor = factor_of(options.scale, u.weight.shape());
     const bool cautious = options.cautious_decay && u.weight_decay > 0;
     const auto add = [&u](std::vector<SgdTask>& to, const Tensor& along, double rate,
@@ -142,8 +165,10 @@ void Muon::update(const std::vector<Update>& all) const {
   if (!decays.empty()) sgd_steps(decays);
   sgd_steps(matrices);
   adam_steps(others);
-  for (const Momentum& m : momenta)
+  for (const Momentum& m : momenta) {
     m.mean.mul_(options.momentum).add_(m.gradient, 1 - options.momentum);
+    if (m.variance.defined()) m.variance.copy_(m.next_variance);
+  }
 }
 
 }  // namespace stretto::nn

@@ -35,6 +35,11 @@ struct MuonOptions {
   double weight_decay = 0.1;                     ///< Decoupled weight decay λ, of all parameters.
   MuonScale scale = MuonScale::match_rms_adamw;  ///< Factor of the learning rate.
   MuonIteration iteration = MuonIteration::newton_schulz;  ///< Orthogonalization of updates.
+  /// If set: the decay β, in [0, 1), of a running mean v_i of the squares of each row o_i of the
+  /// orthogonalized updates (Li et al., "NorMuon", 2025, where β is 0.95; rows are output features).
+  /// Each row is divided by the root of its mean, and the matrix o then scaled to the norm that it
+  /// had: v_i ← β·v_i + (1 − β)·mean(o_i²), o'_i = o_i / (√v_i + 1e-10), o ← o' · ‖o‖ / (‖o'‖ + 1e-10).
+  std::optional<double> row_variance = {};
   /// Decays only the elements w of a matrix with d · w ≥ 0, where −d is the direction of the update
   /// (Chen et al., "Cautious weight decay", 2025).
   bool cautious_decay = false;
@@ -76,6 +81,8 @@ class Muon : public Adam {
 
   const char* name() const override { return "Muon"; }
   std::vector<std::string> slots(size_t i) const override;
+  /// With MuonOptions::row_variance: v has the shape [rows, 1].
+  Shape slot_shape(const std::string& name, const Shape& parameter) const override;
   const Options options;  ///< The options of the constructor.
 
  private:

@@ -155,9 +155,9 @@ Optimizer::Prepared Optimizer::prepared(size_t i, const Tensor& parameter,
   std::vector<NamedTensor> new_state;
   if (old_state.empty()) {
     for (const std::string& slot : names) {
-      Tensor value =
-          empty(weight.shape(), {.dtype = compute_type(weight.dtype()), .device = weight.device()})
-              .zero_();
+      Tensor value = empty(slot_shape(slot, weight.shape()),
+                           {.dtype = compute_type(weight.dtype()), .device = weight.device()})
+                         .zero_();
       if (slot == master_name) value.copy_(weight);
       new_state.push_back({slot, value});
     }
@@ -169,14 +169,15 @@ Optimizer::Prepared Optimizer::prepared(size_t i, const Tensor& parameter,
   const bool fits =
       state.size() == names.size() && std::all_of(state.begin(), state.end(), [&](auto& n) {
         return n.tensor.dtype() == compute_type(weight.dtype()) &&
-               n.tensor.shape() == weight.shape();
+               n.tensor.shape() == slot_shape(n.name, weight.shape());
       });
   check(fits, name(), "a parameter has become ", parameter,
         " since its first step; convert the module before training");
 
   Tensor g = range_of(i, gradient.detach().contiguous()).to(weight.device());
   if (may_overlap(weight, g)) g = g.clone();  // update() reads g while it writes the weight
-  u = {.weight = weight,
+  u = {.index = i,
+       .weight = weight,
        .gradient = g,
        .master = {},
        .slots = {},
@@ -234,6 +235,8 @@ std::vector<std::string> Optimizer::state_names(size_t i) const {
   return names;
 }
 
+Shape Optimizer::slot_shape(const std::string&, const Shape& parameter) const { return parameter; }
+
 void Optimizer::check_state(const std::vector<ParameterState>& state) const {
   const Tensors all = parameters();
   check(state.size() == all.size(), "load_state", "the state has ", state.size(), " parameters, ",
@@ -249,10 +252,12 @@ void Optimizer::check_state(const std::vector<ParameterState>& state) const {
     for (const std::string& n : names) want += " " + n;
     check(have == want, "load_state", "parameter ", i, ": the state has", have, ", ", name(),
           " needs", want);
-    for (const NamedTensor& n : tensors)
-      check(n.tensor.shape() == all[i].shape() && n.tensor.dtype() == compute_type(all[i].dtype()),
+    for (const NamedTensor& n : tensors) {
+      const Shape shape = slot_shape(n.name, all[i].shape());
+      check(n.tensor.shape() == shape && n.tensor.dtype() == compute_type(all[i].dtype()),
             "load_state", "parameter ", i, ": ", n.name, " is ", n.tensor, ", expected ",
-            compute_type(all[i].dtype()), " ", all[i].shape());
+            compute_type(all[i].dtype()), " ", shape);
+    }
   }
 }
 

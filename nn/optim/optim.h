@@ -38,7 +38,7 @@ struct ParameterGroup {
 /// The optimizer state of one parameter.
 struct ParameterState {
   int64_t steps = 0;  ///< Number of updates.
-  /// The slots, and "master" for bf16, in the parameter's shape; empty before the first update.
+  /// The slots in their slot_shape(), and "master" for bf16; empty before the first update.
   std::vector<NamedTensor> tensors = {};
 };
 
@@ -89,6 +89,9 @@ class Optimizer {
   virtual std::vector<std::string> slots(size_t i) const = 0;
   /// Returns the names of the state tensors of parameter i: slots(i), and "master" for bf16.
   std::vector<std::string> state_names(size_t i) const;
+  /// Returns the shape of a state tensor of a parameter, or of a range of one: the same shape, unless
+  /// the optimizer needs whole parameters.
+  virtual Shape slot_shape(const std::string& name, const Shape& parameter) const;
 
  protected:
   /// Throws Error if there is no parameter, or if one is no leaf of floating dtype, overlaps itself
@@ -97,6 +100,7 @@ class Optimizer {
 
   /// The update of one parameter. All tensors are contiguous and on the parameter's device.
   struct Update {
+    size_t index;         ///< Of the parameter, as in state().
     Tensor weight;        ///< The parameter, or its range.
     Tensor gradient;      ///< In the weight's shape and dtype.
     Tensor master;        ///< f32 master weights; undefined unless the weight is bf16.

@@ -149,9 +149,10 @@ std::vector<ParameterState> match_optimizer(const Module& model, const Optimizer
     for (const std::string& slot : optimizer.state_names(i)) {
       const Tensor value = matcher.take(prefix + slot);
       if (!value.defined()) continue;
-      if (value.shape() != parameters[i].shape() || value.dtype() != dtype)
+      const Shape shape = optimizer.slot_shape(slot, parameters[i].shape());
+      if (value.shape() != shape || value.dtype() != dtype)
         matcher.problem(str(prefix, slot, ": file has ", value.dtype(), " ", value.shape(),
-                            ", the optimizer ", dtype, " ", parameters[i].shape()));
+                            ", the optimizer ", dtype, " ", shape));
       matcher.need_finite(prefix + slot, value);
       states[i].tensors.push_back({slot, value});
     }

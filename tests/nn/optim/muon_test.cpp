@@ -2,6 +2,7 @@
 #include "nn/optim/muon.h"
 
 #include <cmath>
+#include <optional>
 #include <tuple>
 
 #include "core/parallel.h"
@@ -69,6 +70,21 @@ Matrix iteration_loops(Matrix x, bool polar = false) {
     for (size_t i = 0; i < x.values.size(); ++i)
       x.values[i] = step[0] * x.values[i] + step[1] * first.values[i] + step[2] * second.values[i];
   }
+  return x;
+}
+
+// Rows divided by the roots of their running mean squares v, at the norm of x (Li et al. 2025).
+Matrix with_row_variance(Matrix x, Values& v, double beta) {
+  double before = 0, after = 0;
+  for (int64_t i = 0; i < x.rows; ++i) {
+    double squares = 0;
+    for (int64_t j = 0; j < x.columns; ++j) squares += x(i, j) * x(i, j);
+    before += squares;
+    v[size_t(i)] = beta * v[size_t(i)] + (1 - beta) * squares / double(x.columns);
+    for (int64_t j = 0; j < x.columns; ++j) x(i, j) /= std::sqrt(v[size_t(i)]) + 1e-10;
+  }
+  for (const double value : x.values) after += value * value;
+  for (double& value : x.values) value *= std::sqrt(before) / (std::sqrt(after) + 1e-10);
   return x;
 }
 
@@ -199,11 +215,15 @@ TEST_CASE("Muon equals its formula, with groups, over 50 steps") {
   const Shape shape{4, 9};
   const double mu = 0.8, decay = 0.3, lr = 0.05, lr_scale = 0.5;
   const double factor = 0.2 * 3;  // 0.2 · √9
-  for (const auto& [dtype, polar, cautious] : {std::tuple{f64, false, false},
-                                               {f32, false, false},
-                                               {f64, true, false},
-                                               {f64, false, true},
-                                               {f32, true, true}}) {
+  using Row = std::optional<double>;
+  for (const auto& [dtype, polar, cautious, row_variance] : {std::tuple{f64, false, false, Row()},
+                                                             {f32, false, false, Row()},
+                                                             {f64, true, false, Row()},
+                                                             {f64, false, true, Row()},
+                                                             {f32, true, true, Row()},
+                                                             {f64, false, false, Row(0.9)},
+                                                             {f32, false, true, Row(0.9)},
+                                                             {f64, true, false, Row(0)}}) {
     const Tensor w = fixed_noise(shape, 5, dtype).clone().set_requires_grad();
     nn::Muon optimizer(
         {{.parameters = {w}, .lr_scale = lr_scale, .weight_decay = decay}},
@@ -211,8 +231,9 @@ TEST_CASE("Muon equals its formula, with groups, over 50 steps") {
          .momentum = mu,
          .weight_decay = 7,
          .iteration = polar ? nn::MuonIteration::polar_express : nn::MuonIteration::newton_schulz,
+         .row_variance = row_variance,
          .cautious_decay = cautious});
-    Values expected = w.to_vector<double>(), mean(expected.size());
+    Values expected = w.to_vector<double>(), mean(expected.size()), variance(4);
     for (int t = 1; t <= 50; ++t) {
       const Tensor noise = fixed_noise(shape, 10 + uint64_t(t), dtype);
       const Values g = noise.to_vector<double>();
@@ -224,7 +245,8 @@ TEST_CASE("Muon equals its formula, with groups, over 50 steps") {
         mean[i] = mu * mean[i] + (1 - mu) * g[i];
         u.values[i] = (1 - mu) * g[i] + mu * mean[i];
       }
-      const Matrix o = iteration_loops(u, polar);
+      Matrix o = iteration_loops(u, polar);
+      if (row_variance) o = with_row_variance(o, variance, *row_variance);
       const double rate = lr / t * lr_scale;
       for (size_t i = 0; i < g.size(); ++i) {
         const bool decays = !cautious || expected[i] * o.values[i] >= 0;
@@ -235,8 +257,14 @@ TEST_CASE("Muon equals its formula, with groups, over 50 steps") {
     // Each step adds rate · factor · 4e3 roundings of the iteration, and a rounding of the weight.
     const double rounding = dtype == f64 ? 0x1p-53 : 0x1p-24;
     CHECK(largest_difference(w.to_vector<double>(), expected) < 1000 * rounding);
-    REQUIRE(optimizer.state()[0].tensors.size() == 1);
-    CHECK(optimizer.state()[0].tensors[0].name == "momentum");
+    const std::vector<nn::NamedTensor>& state = optimizer.state()[0].tensors;
+    REQUIRE(state.size() == (row_variance ? 2 : 1));
+    CHECK(state[0].name == "momentum");
+    if (!row_variance) continue;
+    CHECK(state[1].name == "row_variance");
+    CHECK(state[1].tensor.shape() == Shape{4, 1});
+    CHECK(state[1].tensor.dtype() == dtype);
+    CHECK(largest_difference(state[1].tensor.to_vector<double>(), variance) < 500 * rounding);
   }
 }
 
@@ -275,7 +303,7 @@ TEST_CASE("Muon does not depend on threads, nor on the layout") {
       for (const int count : {1, 2, 3, 4}) {
         set_num_threads(count);
         const Tensor w = fixed_noise(shape, 60, dtype).clone().set_requires_grad();
-        nn::Muon optimizer({w}, {.lr = 0.1});
+        nn::Muon optimizer({w}, {.lr = 0.1, .row_variance = 0.95});
         for (int t = 0; t < 3; ++t) {
           w.set_grad(fixed_noise(shape, 70 + uint64_t(t), dtype));
           optimizer.step();
@@ -297,6 +325,25 @@ TEST_CASE("Muon does not depend on threads, nor on the layout") {
   CHECK(a.to_vector<double>() == b.to_vector<double>());
 }
 
+TEST_CASE("bf16 steps with row variance are those of f32 up to rounding") {
+  const Tensor narrow = fixed_noise({6, 9}, 63, bf16).clone().set_requires_grad();
+  const Tensor wide = narrow.detach().to(f32).clone().set_requires_grad();
+  nn::Muon a({narrow}, {.lr = 0.01, .row_variance = 0.95});
+  nn::Muon b({wide}, {.lr = 0.01, .row_variance = 0.95});
+  for (int t = 0; t < 5; ++t) {
+    narrow.set_grad(fixed_noise({6, 9}, 64 + uint64_t(t), bf16));
+    wide.set_grad(narrow.grad().to(f32));
+    a.step();
+    b.step();
+  }
+  const std::vector<nn::NamedTensor>& state = a.state()[0].tensors;
+  REQUIRE(state.size() == 3);
+  CHECK(state[1].tensor.shape() == Shape{6, 1});
+  CHECK(state[1].tensor.dtype() == f32);
+  // Five updates of 0.01 · 0.6 · (elements of about 1/3), with the few percent of bf16.
+  CHECK(largest_difference(state[2].tensor.to_vector<double>(), wide.to_vector<double>()) < 2e-3);
+}
+
 TEST_CASE("bf16 matrices follow an f32 master copy under Muon") {
   const Tensor w = ones({4, 4}, {.dtype = bf16}).set_requires_grad();
   nn::Muon optimizer({w}, {.lr = 1e-4, .weight_decay = 0});
@@ -311,14 +358,19 @@ TEST_CASE("bf16 matrices follow an f32 master copy under Muon") {
 }
 
 TEST_CASE("a run with Muon resumes bit for bit") {
-  for (const DType dtype : {f32, bf16}) {
+  for (const auto& [dtype_, options_] : {std::pair{f32, nn::Muon::Options()},
+                                         {bf16, {}},
+                                         {f32, {.row_variance = 0.95}},
+                                         {bf16, {.row_variance = 0.95}}}) {
+    const DType dtype = dtype_;
+    const nn::Muon::Options& options = options_;
     const auto trained = [&](const std::string& folder, const std::vector<int64_t>& stops) {
       std::vector<std::vector<float>> values;
       for (const int64_t steps : stops) {
         manual_seed(4);
         Net net;
         net.to(dtype);
-        nn::Muon optimizer(groups_of(net), {});
+        nn::Muon optimizer(groups_of(net), options);
         nn::WeightAverage average(net, {.decay = 0.9});
         nn::Trainer trainer(
             net, optimizer,
@@ -366,10 +418,19 @@ TEST_CASE("Muon learns with one learning rate for all parameters") {
 TEST_CASE("invalid uses of Muon are errors") {
   const Tensor w = ones({2, 3}).set_requires_grad();
   CHECK_THROWS_WITH(nn::Muon({w}, {.momentum = 1}), "[Muon] momentum must lie in [0, 1), got 1");
+  for (const auto& [value, text] : {std::pair{1.0, "1"}, {-0.5, "-0.5"}, {NAN, "nan"}})
+    CHECK_THROWS_WITH(nn::Muon({w}, {.row_variance = value}),
+                      str("[Muon] row_variance ", text, "; accepted: a decay in [0, 1)"));
   CHECK_THROWS_WITH(nn::Muon({w}, {.lr = -1}), Containing("learning rate must be ≥ 0"));
   nn::Muon optimizer({w}, {});
   CHECK_THROWS_WITH(optimizer.keep_ranges({{0, 3}}),
                     "[Muon] its state cannot be sharded, because the update of an element depends "
                     "on the whole parameter; accepted: SGD, Adam and AdamW");
   CHECK_NOTHROW(optimizer.keep_ranges({}));
+
+  nn::Muon rows({w}, {.row_variance = 0.9});
+  CHECK_THROWS_WITH(rows.load_state({{.steps = 1,
+                                      .tensors = {{"momentum", zeros({2, 3})},
+                                                  {"row_variance", zeros({2, 3})}}}}),
+                    "[load_state] parameter 0: row_variance is f32 [2, 3], expected f32 [2, 1]");
 }
