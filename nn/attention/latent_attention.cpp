@@ -172,7 +172,7 @@ Tensor LatentAttention::mix(const Tensor& x, const AttentionMask& mask, KeyValue
   return out(joined(few ? absorbed(queries[0], keys, in) : expanded(queries[0], keys, in)));
 }
 
-MakeMixer latent_attention(LatentAttentionOptions options) {
+MakeMixer latent_attention(const LatentAttentionOptions& options) {
   return [=](Module& parent, int64_t d_model) {
     LatentAttentionOptions o = options;
     o.d_model = d_model;

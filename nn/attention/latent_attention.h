@@ -93,6 +93,6 @@ class LatentAttention : public Mixer {
 };
 
 /// Returns a factory of LatentAttention, for LayerOptions::mixer.
-MakeMixer latent_attention(LatentAttentionOptions options = {});
+MakeMixer latent_attention(const LatentAttentionOptions& options = {});
 
 }  // namespace stretto::nn
