@@ -28,7 +28,7 @@ LanguageModelConfig deepseek_like(JsonReader& c, int64_t max_length, bool interl
                                 .dropout = a.dropout};
   if (a.n_kv_heads != a.n_heads)
     c.refuse(str("\"num_key_value_heads\" is ", a.n_kv_heads,
-                 ", but latent attention has keys for ", "each of the ", a.n_heads, " heads"));
+                 ", but latent attention has keys for each of the ", a.n_heads, " heads"));
   if (c.has("head_dim") && a.d_key != latent.d_position)
     c.refuse(str("\"head_dim\" is ", a.d_key, ", not \"qk_rope_head_dim\", ", latent.d_position));
   const int64_t d_key = latent.d_content + latent.d_position;
@@ -37,9 +37,9 @@ LanguageModelConfig deepseek_like(JsonReader& c, int64_t max_length, bool interl
         str("\"qk_head_dim\" is not the sum of \"qk_nope_head_dim\" and "
             "\"qk_rope_head_dim\", ",
             d_key));
-  RotaryOptions rope = rotary_options(c, latent.d_position, {.max_length = max_length});
-  rope.pairing = interleaved ? RotaryPairing::interleaved : RotaryPairing::half;
-  latent.position = rotary(rope);
+  RotaryOptions rotation = rotary_options(c, latent.d_position, {.max_length = max_length});
+  rotation.pairing = interleaved ? RotaryPairing::interleaved : RotaryPairing::half;
+  latent.position = rope(m, rotation);
   latent.scale = rope_score_factor(c) / std::sqrt(double(d_key));
   o.layer.mixer = latent_attention(latent);
   c.require("mlp_bias", false);

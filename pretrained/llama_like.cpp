@@ -90,6 +90,8 @@ void set_experts(JsonReader& c, LanguageModel::Options& o, MoEOptions experts, i
   if (experts.top_k > experts.n_experts)
     c.refuse(
         str("\"num_experts_per_tok\" is ", experts.top_k, " of ", experts.n_experts, " experts"));
+  if (experts.n_experts > 10'000)
+    c.refuse(str("the number of experts is ", experts.n_experts, "; expected 1 … 10000"));
   c.ignore({"router_aux_loss_coef", "output_router_logits"});  // a loss of training
   const auto before = o.vary_layer;
   o.vary_layer = [=](int64_t i, LayerOptions& layer) {

@@ -71,9 +71,6 @@ bool restarts_at_segments(const MultiHeadAttentionOptions& o, const PositionalEn
          (o.position.traits.relative && (!kernel.recurrent || kernel.keeps_rotary_relative));
 }
 
-// [B, H, M, Dv] → [B, M, H·Dv].
-Tensor join_heads(const Tensor& x) { return x.transpose(1, 2).flatten(2); }
-
 }  // namespace
 
 const char* score_term(const AttentionOptions& o) {

@@ -181,7 +181,7 @@ class MultiHeadAttention : public Mixer {
   Linear k{*this, "k", projection(options.n_kv_heads* options.d_key, options.k_bias)};
   /// Value projection, d_model → n_value_heads·Dv.
   Linear v{*this, "v", projection(options.n_value_heads* options.d_value, options.v_bias)};
-  /// Output projection, H·Dv → d_model.
+  /// Output projection, H·Dv → d_model; with more value heads n_value_heads·Dv → d_model.
   Linear out{*this,
              "out",
              {shape().n_output_heads() * options.d_value, options.d_model,

@@ -37,12 +37,6 @@ Tensor normalized(const Tensor& x) {
   return rms_norm(x, {}, 1e-6 / d) * (1 / std::sqrt(d));
 }
 
-// [B, H, N, D] → [B, N, H·D] and back.
-Tensor joined(const Tensor& x) { return x.transpose(1, 2).flatten(2); }
-Tensor split_heads(const Tensor& x, int64_t heads) {
-  return x.reshape({x.size(0), x.size(1), heads, x.size(2) / heads}).transpose(1, 2);
-}
-
 void check_inputs(const AttentionInputs& inputs, bool convolves) {
   const char* const term = score_term(inputs.options);
   const char* const other =
@@ -161,8 +155,9 @@ void GatedLinearKernel::mix(Gated& in, const AttentionMask& mask, LinearState* s
   const int64_t heads[] = {in.q.size(1), in.k.size(1), in.v.size(1)};
   const std::vector<int64_t> sizes{in.q.size(1) * in.q.size(3), in.k.size(1) * in.k.size(3),
                                    in.v.size(1) * in.v.size(3)};
-  const Tensor mixed = (*convolution)(cat({joined(in.q), joined(in.k), joined(in.v)}, 2), mask,
-                                      state ? &state->history : nullptr);
+  const Tensor mixed =
+      (*convolution)(cat({join_heads(in.q), join_heads(in.k), join_heads(in.v)}, 2), mask,
+                     state ? &state->history : nullptr);
   const Tensors parts = split(mixed, sizes, 2);
   size_t i = 0;
   for (Tensor* x : {&in.q, &in.k, &in.v}) {

@@ -14,14 +14,8 @@ namespace {
 
 constexpr const char* op = "LatentAttention";
 
-// [B, N, H·D] → [B, H, N, D] and back.
-Tensor split_heads(const Tensor& x, int64_t heads) {
-  return x.reshape({x.size(0), x.size(1), heads, x.size(2) / heads}).transpose(1, 2);
-}
-Tensor joined(const Tensor& x) { return x.transpose(1, 2).flatten(2); }
-
-// How many heads of a shape [B, H, M, D] become queries of one head: several if there is one query,
-// and nothing but key_padding distinguishes scores; a divisor of H, up to 8.
+// Returns how many heads of queries [B, H, M, D] are computed as queries of one head: a divisor of H up
+// to 8, or 1 if M is not 1 or if a term of the scores belongs to a head.
 int64_t heads_together(const Shape& shape, const AttentionOptions& o) {
   const AttentionOperands terms{.options = o};
   const Tensors tensors = terms.tensors();
@@ -169,7 +163,7 @@ Tensor LatentAttention::mix(const Tensor& x, const AttentionMask& mask, KeyValue
   AttentionOptions& o = in.options;
   if (o.relative_keys.defined() && !o.relative_query.defined()) o.relative_query = in.q;
   const bool few = absorbs(in.n_queries(), keys.size(2), o);
-  return out(joined(few ? absorbed(queries[0], keys, in) : expanded(queries[0], keys, in)));
+  return out(join_heads(few ? absorbed(queries[0], keys, in) : expanded(queries[0], keys, in)));
 }
 
 MakeMixer latent_attention(const LatentAttentionOptions& options) {

@@ -41,25 +41,22 @@ Tensor Mamba2::mix(const Tensor& x, const AttentionMask& mask, KeyValueCache* ca
   const int64_t batch = x.size(0), n = x.size(1), groups = options.n_groups,
                 of_groups = groups * options.d_state;
   const DType dtype = compute_type(x.dtype());
-  const auto heads = [&](const Tensor& t, int64_t h) {
-    return t.reshape({batch, n, h, t.size(2) / h}).transpose(1, 2);
-  };
   LinearState* const state = cache ? &cache->state : nullptr;
   const Tensors parts = split(in(x), {d_inner(), d_inner() + 2 * of_groups, n_heads()}, 2);
   const Tensors mixed = split(convolution(parts[1], mask, state ? &state->history : nullptr),
                               {d_inner(), of_groups, of_groups}, 2);
   const Tensor steps = softplus(parts[2].to(dtype) + b.to(dtype)).transpose(1, 2);  // Δ [B, H, N]
-  const Tensor values = heads(mixed[0], n_heads());
+  const Tensor values = split_heads(mixed[0], n_heads());
   const Tensor inputs = (widened(values) * steps.unsqueeze(3)).to(x.dtype());
   const GatedLinearAttentionOptions o{
       .log_decay = -(steps * exp(a.to(dtype)).reshape({n_heads(), 1})),
       .mask = mask,
       .scale = 1,
       .chunk = options.chunk};
-  const Tensor q = heads(mixed[2], groups), k = heads(mixed[1], groups);
+  const Tensor q = split_heads(mixed[2], groups), k = split_heads(mixed[1], groups);
   Tensor y = state ? gated_linear_attention(q, k, inputs, *state, o)
                    : gated_linear_attention(q, k, inputs, o);
-  y = (y + values * skip.reshape({n_heads(), 1, 1})).transpose(1, 2).flatten(2);
+  y = join_heads(y + values * skip.reshape({n_heads(), 1, 1}));
   y = (y * silu(parts[0])).reshape({batch, n, groups, d_inner() / groups});
   return out(rms_norm(y, {}, options.norm_eps).flatten(2) * norm);
 }

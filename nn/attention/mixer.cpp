@@ -11,6 +11,12 @@ constexpr const char* op = "Mixer";
 
 }  // namespace
 
+Tensor split_heads(const Tensor& x, int64_t n_heads) {
+  return x.reshape({x.size(0), x.size(1), n_heads, x.size(2) / n_heads}).transpose(1, 2);
+}
+
+Tensor join_heads(const Tensor& x) { return x.transpose(1, 2).flatten(2); }
+
 Tensor Mixer::operator()(const Tensor& x, const AttentionMask& mask, KeyValueCache* cache,
                          const ForwardContext& forward) const {
   const MixerTraits can = traits();

@@ -67,6 +67,11 @@ class Mixer : public Module {
                      const ForwardContext& forward) const;
 };
 
+/// Splits the last dimension into heads: x [B, N, H·D] → [B, H, N, D].
+Tensor split_heads(const Tensor& x, int64_t n_heads);
+/// The reverse: x [B, H, N, D] → [B, N, H·D].
+Tensor join_heads(const Tensor& x);
+
 /// A factory of mixers, as LayerOptions::mixer accepts it.
 using MakeMixer = std::function<std::unique_ptr<Mixer>(Module& parent, int64_t d_model)>;
 

@@ -48,8 +48,8 @@ struct MoEOptions {
   /// α of the further loss α E Σ_e f_e P_e (Fedus et al. 2021, eq. 4): f_e is the share of the tokens'
   /// choices, P_e the mean score, over all tokens of the call, padding included. Part of
   /// ForwardContext::total_loss() in training mode: for calls with a context of your own, such as
-  /// LanguageModel::nll, and not within recompute(). Under sequence parallelism each process
-  /// computes it from the tokens that it holds.
+  /// LanguageModel::nll, and not within recompute(). Each process computes it from its own
+  /// tokens, under data and sequence parallelism.
   double balance = 0;
 };
 
@@ -67,7 +67,8 @@ class MoE : public PositionWise {
   Tensor operator()(const Tensor& x, const ForwardContext& forward = {}) const override;
   /// Balances the experts without a further loss (Wang et al. 2024): b_e grows by `rate` if expert e
   /// was chosen less often than the mean since the last call, and else becomes smaller. Call it after each
-  /// step of the optimizer, with the group of data parallelism, so that all processes have the same b.
+  /// step of the optimizer (TrainerOptions::after_step), with the group of data parallelism, so that all
+  /// processes have the same b. The counts of choices are not part of a checkpoint.
   void update_selection_bias(double rate, ProcessGroup* group = nullptr) const;
   /// Returns how often each expert was chosen in training mode since the last
   /// update_selection_bias(), padding included.

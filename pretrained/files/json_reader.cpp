@@ -11,11 +11,11 @@ namespace stretto::nn::files {
 
 namespace {
 
-// The integer of a number without a fraction: 64 or 64.0.
 bool is_number(const Json& value) {
   return value.kind == Json::Kind::integer || value.kind == Json::Kind::number;
 }
 
+// The integer of a number without a fraction: 64 or 64.0.
 std::optional<int64_t> integer_of(const Json& value) {
   if (!is_number(value) || value.number != std::floor(value.number) ||
       std::abs(value.number) > 1e15)

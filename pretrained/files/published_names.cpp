@@ -200,8 +200,7 @@ NameMap deepseek_names(const LanguageModel::Options& options, bool query_latents
                 {"mlp.shared_experts.down_proj", "feed_forward.shared.linear2"}});
   latents.rename(layer + "mlp.gate.e_score_correction_bias",
                  str(model_layer, "feed_forward.selection_bias"));
-  latents.drop(
-      str("[model.]layers.", options.n_layers, ".*"));  // predicts the token after the next
+  latents.drop(str("[model.]layers.", options.n_layers, ".*"));  // multi-token prediction
   return llama_names(options).prefer(latents);
 }
 

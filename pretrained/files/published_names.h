@@ -43,8 +43,9 @@ NameMap llama_names(const LanguageModel::Options& options);
 NameMap mixtral_names(const LanguageModel::Options& options);
 /// Returns the names of Phi-3.
 NameMap phi3_names(const LanguageModel::Options& options);
-/// Returns the names of DeepSeek-V2 and V3 with latents of queries; a matrix of queries without them has
-/// another name in the file, which deepseek_names(options, false) has. Drops the layers after the last one.
+/// Returns the names of DeepSeek-V2 and V3. The name of the query projection depends on
+/// `query_latents`: whether it projects latents ("q_lora_rank"). Drops the layers for multi-token
+/// prediction, which follow the last layer.
 NameMap deepseek_names(const LanguageModel::Options& options, bool query_latents = true);
 /// Returns the names of Gemma 2. Its files have the weights of norms minus 1.
 NameMap gemma_names(const LanguageModel::Options& options);

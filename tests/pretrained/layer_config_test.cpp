@@ -155,6 +155,10 @@ TEST_CASE("the latents and experts of DeepSeek", "[pretrained]") {
       CHECK(rope.attention_factor == 1);  // both weights are 1
       CHECK(rope.pairing == RotaryPairing::interleaved);
     }
+  nn::files::JsonReader longrope = nn::files::JsonReader::parse(
+      "load_pretrained", "config.json", fields(R"(, "rope_scaling": {"rope_type": "longrope",
+      "short_factor": [1, 1, 1], "long_factor": [2, 2, 2], "original_max_position_embeddings": 16})"));
+  CHECK(nn::pretrained::language_model_config("deepseek_v3", longrope).max_length == 16);
   const auto refused = [&](const std::string& type, const std::string& more) {
     return error_of<Error>([&] { options_of(type, fields(more)); });
   };
@@ -170,6 +174,8 @@ TEST_CASE("the latents and experts of DeepSeek", "[pretrained]") {
   CHECK_THAT(refused("deepseek_v2", R"(, "norm_topk_prob": true)"), Containing("norm_topk_prob"));
   CHECK_THAT(refused("deepseek_v3", R"(, "n_group": 3)"),
              Containing("\"n_group\" is 3, not a divisor of 8"));
+  CHECK_THAT(error("mixtral", R"("num_local_experts": 10001)"),
+             Containing("the number of experts is 10001; expected 1 … 10000"));
   CHECK_THAT(refused("deepseek_v3", R"(, "moe_layer_freq": 2)"), Containing("moe_layer_freq"));
   CHECK_THAT(refused("deepseek_v3", R"(, "quantization_config": {"quant_method": "fp8"})"),
              Containing("quantization_config"));

@@ -150,7 +150,7 @@ TEST_CASE("latents of a cache give the output of one call, for random chunks",
     o.position = positions[size_t(round) % positions.size()];
     const auto module = make(o, uint64_t(round));
     const Tensor x = randn({3, 9, d_model}, {.dtype = f64}), rows = tensor({2, 0, 0});
-    const Tensor padding = lt(rand({3, 9}), draws.below(2) * 0.3);
+    const Tensor padding = lt(rand({3, 9}), 0.3 * double(draws.below(2)));
     const AttentionMask mask{.causal = true, .key_padding = padding};
     const Tensor want = (*module)(x, mask);
     INFO("round " << round << ": " << module->label());

@@ -222,7 +222,7 @@ TEST_CASE("generate: a long text is decoded only from near its end for stop stri
   decoded = 0;
   CHECK(generate(model, {0}, o) == all);
   CHECK(decoded < 3000 * 400);
-  // A decoder that changes the beginning of a text, as those that remove a blank.
+  // A decoder that changes the first character, as SentencePiece removes a leading blank.
   const auto decode = o.decode;
   o.decode = [&](const std::vector<int64_t>& tokens) { return decode(tokens).replace(0, 1, "?"); };
   decoded = 0;
@@ -272,10 +272,10 @@ TEST_CASE("before_stop: text up to the first stop string, without the beginning 
   CHECK(cut("abcd", {"cd"}) == "ab|");
   CHECK(cut("abc", {"cd"}) == "ab");
   CHECK(cut("abcx", {"cd"}) == "abcx");
-  CHECK(cut("aab", {"aabb", "ba"}) == "");
+  CHECK(cut("aab", {"aabb", "ba"}).empty());
   CHECK(cut("xaaa", {"aab"}) == "xa");
   CHECK(cut("xaab", {"aab", "zz"}) == "x|");
-  CHECK(cut("", {"a"}) == "");
+  CHECK(cut("", {"a"}).empty());
   CHECK(cut("abcd", {"abcd", "bc"}) == "a|");  // the one that ends first
   CHECK(cut("abcd", {"cd", "bcd"}) == "a|");
   CHECK(cut("stop and stop", {"stop"}) == "|");
