@@ -109,7 +109,7 @@ std::vector<nn::NamedTensor> trained(const std::string& path, DType dtype,
     nn::AdamW optimizer(model.parameters(), {.lr = 0.01});
     if (step > 0) step = nn::load_checkpoint(path, model, &optimizer).step;
     for (; step < end; ++step) {
-      const Tensor tokens = (arange(24) * (1 + step) % 7).reshape({2, 12});
+      const Tensor tokens = (arange(24) * double(1 + step) % 7).reshape({2, 12});
       optimizer.zero_grad();
       mean(model.nll(tokens.slice(1, 0, 11), tokens.slice(1, 1, 12))).backward();
       optimizer.step();
