@@ -22,8 +22,8 @@ constexpr const char* op = "MoE";
 const MoEOptions& checked(const MoEOptions& o) {
   check(o.n_experts >= 1 && o.top_k >= 1 && o.top_k <= o.n_experts, op, "n_experts ", o.n_experts,
         ", top_k ", o.top_k, "; accepted: at least 1 expert, and a top_k of 1 to n_experts");
-  check(o.d_shared >= 0 && o.balance >= 0, op, "d_shared ", o.d_shared, ", balance ", o.balance,
-        "; cannot be negative");
+  check(o.d_shared >= 0 && o.n_always >= 0 && o.balance >= 0, op, "d_shared ", o.d_shared,
+        ", n_always ", o.n_always, ", balance ", o.balance, "; cannot be negative");
   const int64_t g = o.n_groups;
   check(g >= 1 && o.n_experts % g == 0 && o.top_groups >= 1 && o.top_groups <= g &&
             o.n_experts / g * o.top_groups >= o.top_k &&
@@ -82,15 +82,20 @@ MoE::Choice MoE::choose(const Tensor& x, const ForwardContext& forward) const {
   logits = logits.to(compute_type(logits.dtype()));
   const Tensor scores =
       options.score == RouterScore::softmax ? softmax(logits, -1) : sigmoid(logits);
-  Tensor seen = scores.detach();
+  const Tensor routed = scores.slice(1, 0, options.n_experts);
+  Tensor seen = routed.detach();
   if (selection_bias.defined()) seen = seen + selection_bias.to(seen.dtype());
   hide_other_groups(seen);
-  const Tensor ids = topk(seen, options.top_k).indices;
+  Tensor ids = topk(seen, options.top_k).indices;
+  if (options.balance > 0 && training() && forward.store) add_balance(routed, ids, forward);
+  if (const int64_t n = options.n_always; n > 0) {
+    const Tensor all = arange(options.n_experts, n_all, 1, options_of(ids));
+    ids = cat({ids, all.expand({ids.size(0), n})}, 1);
+  }
   Tensor weights = gather(scores, 1, ids);
   if (options.normalize)  // 1e-20, as in transformers: all sigmoids may be 0
     weights = weights / (sum(weights, {1}, true) + 1e-20);
   if (options.scale != 1) weights = weights * options.scale;
-  if (options.balance > 0 && training() && forward.store) add_balance(scores, ids, forward);
   return {ids, weights.to(x.dtype())};
 }
 
@@ -108,11 +113,11 @@ Tensor MoE::operator()(const Tensor& x, const ForwardContext& forward) const {
         expert.d_model, "]");
   const Tensor rows = x.reshape({x.numel() / expert.d_model, expert.d_model});
   const Choice choice = choose(rows, forward);
-  const int64_t k = options.top_k, n = rows.size(0) * k;
+  const int64_t k = options.top_k + options.n_always, n = rows.size(0) * k;
 
   // Copies of the rows in the order of their experts; `place` has the row of each choice among them.
   const std::vector<int64_t> ids = choice.ids.flatten().to_vector<int64_t>();
-  std::vector<int64_t> sizes(size_t(options.n_experts)), token(ids.size()), place(ids.size());
+  std::vector<int64_t> sizes(size_t(experts.size())), token(ids.size()), place(ids.size());
   for (const int64_t e : ids) ++sizes[size_t(e)];
   std::vector<int64_t> next(sizes.size());
   std::exclusive_scan(sizes.begin(), sizes.end(), next.begin(), int64_t(0));
@@ -123,7 +128,7 @@ Tensor MoE::operator()(const Tensor& x, const ForwardContext& forward) const {
 
   // An expert without tokens is called, too: its gradients are then 0 in every process.
   Tensors parts = split(index_select(rows, 0, tensor(token, {n}, x.device())), sizes);
-  for (int64_t e = 0; e < options.n_experts; ++e) {
+  for (int64_t e = 0; e < n_all; ++e) {
     Tensor& part = parts[size_t(e)];
     part = experts[e](part, forward);
   }
@@ -135,7 +140,7 @@ Tensor MoE::operator()(const Tensor& x, const ForwardContext& forward) const {
     y = y + (shared_gate ? all * sigmoid((*shared_gate)(rows)) : all);
   }
   if (training() && !is_recomputing())
-    for (size_t e = 0; e < sizes.size(); ++e) load_[e] += double(sizes[e]);
+    for (size_t e = 0; e < load_.size(); ++e) load_[e] += double(sizes[e]);
   return y.reshape(x.shape());
 }
 

@@ -36,6 +36,9 @@ struct MoEOptions {
   /// > 0: a network of this hidden dimension computes every token, too
   /// (shared_expert_intermediate_size).
   int64_t d_shared = 0;
+  /// The number of further experts, after the others, that compute every token. The router scores
+  /// them, too, and `normalize` counts their scores (n_shared_experts of Inkling).
+  int64_t n_always = 0;
   bool shared_gate = false;  ///< Multiplies its output by σ(x·w) (Qwen2-MoE, Qwen3-Next).
   /// A bias per expert that only the choice sees, not the weights (e_score_correction_bias), for
   /// MoE::update_selection_bias().
@@ -53,8 +56,8 @@ struct MoEOptions {
   double balance = 0;
 };
 
-/// Experts: with scores s = score(router(x)), the top_k experts of s + b, and their weights
-/// w_e = scale · s_e / Σ s (or scale · s_e):
+/// Experts: with scores s = score(router(x)), the top_k of the first n_experts experts by s + b and
+/// the n_always others, and their weights w_e = scale · s_e / Σ s (or scale · s_e):
 ///
 ///     y = Σ_e w_e expert_e(x) + shared(x) σ(x·gate)
 class MoE : public PositionWise {
@@ -75,15 +78,15 @@ class MoE : public PositionWise {
   const std::vector<double>& load() const { return load_; }
   std::string label() const override;
 
-  const MoEOptions options;         ///< As passed to the constructor.
-  const FeedForwardOptions expert;  ///< Options of each expert.
-  Linear router{
-      *this, "router", {expert.d_model, options.n_experts, options.router_bias}};  ///< Logits.
+  const MoEOptions options;                                    ///< As passed to the constructor.
+  const FeedForwardOptions expert;                             ///< Options of each expert.
+  const int64_t n_all = options.n_experts + options.n_always;  ///< Number of all experts.
+  Linear router{*this, "router", {expert.d_model, n_all, options.router_bias}};  ///< Logits.
   /// b [E] in at least f32, with MoEOptions::selection_bias; a buffer.
   const Tensor selection_bias;
-  List<FeedForward> experts{*this, "experts", options.n_experts, expert};  ///< The experts.
-  std::optional<FeedForward> shared;  ///< With MoEOptions::d_shared.
-  std::optional<Linear> shared_gate;  ///< w, with MoEOptions::shared_gate.
+  List<FeedForward> experts{*this, "experts", n_all, expert};  ///< The experts.
+  std::optional<FeedForward> shared;                           ///< With MoEOptions::d_shared.
+  std::optional<Linear> shared_gate;                           ///< w, with MoEOptions::shared_gate.
 
  private:
   struct Choice {

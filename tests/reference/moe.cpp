@@ -73,18 +73,19 @@ void hide_other_groups(Row& seen, const nn::MoEOptions& o) {
 Row token(const Row& x, const nn::MoE& module) {
   const nn::MoEOptions& o = module.options;
   const Row scores = scores_of(x, module);
-  Row seen = scores;
+  Row seen(scores.begin(), scores.begin() + o.n_experts);
   if (o.selection_bias) {
     const Row bias = module.selection_bias.to_vector<double>();
     for (size_t e = 0; e < seen.size(); ++e) seen[e] += bias[e];
   }
   hide_other_groups(seen, o);
-  const std::vector<size_t> order = best_first(seen);
+  std::vector<size_t> chosen = best_first(seen);
+  chosen.resize(size_t(o.top_k));
+  for (size_t e = seen.size(); e < scores.size(); ++e) chosen.push_back(e);
   double sum = 0;
-  for (int64_t i = 0; i < o.top_k; ++i) sum += scores[order[size_t(i)]];
+  for (const size_t e : chosen) sum += scores[e];
   Row y(x.size());
-  for (int64_t i = 0; i < o.top_k; ++i) {
-    const size_t e = order[size_t(i)];
+  for (const size_t e : chosen) {
     const double weight = scores[e] / (o.normalize ? sum : 1) * o.scale;
     const Row one = network(x, module.experts[int64_t(e)]);
     for (size_t c = 0; c < y.size(); ++c) y[c] += weight * one[c];

@@ -78,7 +78,10 @@ TEST_CASE("experts agree with loops, for random options", "[moe]") {
   nn::Draws draws(5, 0);
   for (int round = 0; round < 60; ++round) {
     manual_seed(uint64_t(round));
-    const Made made(some_expert(draws), some_options(draws));
+    const nn::FeedForwardOptions expert = some_expert(draws);
+    nn::MoEOptions o = some_options(draws);
+    o.n_always = round % 3;
+    const Made made(expert, o);
     if (made.moe->selection_bias.defined())
       made.moe->selection_bias.copy_(0.3 * randn({made.moe->options.n_experts}));
     const Tensor x = randn({draws.below(9), 4}, {.dtype = f64});
@@ -99,6 +102,7 @@ TEST_CASE("gradients of experts, of the router and of the input", "[moe]") {
     manual_seed(uint64_t(round));
     nn::MoEOptions o = some_options(draws);
     o.balance = 0.1;
+    o.n_always = round % 2;
     o.n_groups = o.top_groups = 1;
     o.n_experts = std::max<int64_t>(2, std::min<int64_t>(o.n_experts, 3));  // each has tokens
     o.top_k = std::min(o.top_k, o.n_experts);
@@ -217,6 +221,7 @@ TEST_CASE("experts with options out of range are errors", "[moe]") {
         "[MoE] n_experts 2, top_k 3; accepted: at least 1 expert, and a top_k of 1 to n_experts");
   CHECK_THAT(refused({.n_experts = 0}), Containing("n_experts 0"));
   CHECK_THAT(refused({.n_experts = 2, .d_shared = -1}), Containing("cannot be negative"));
+  CHECK_THAT(refused({.n_experts = 2, .n_always = -1}), Containing("n_always -1"));
   CHECK_THAT(refused({.n_experts = 2, .shared_gate = true}), Containing("set d_shared"));
   CHECK_THAT(refused({.n_experts = 6, .n_groups = 4}),
              Containing("n_groups 4, top_groups 1, n_experts 6, top_k 2; accepted: a divisor of"));
