@@ -42,6 +42,9 @@ LanguageModel::Options completed(LanguageModel::Options o) {
   check(o.soft_cap >= 0 && std::isfinite(o.soft_cap), op, "soft_cap ", o.soft_cap,
         "; must be 0 (none) or more");
   check(std::isfinite(o.logit_scale), op, "logit_scale ", o.logit_scale, "; must be finite");
+  check(o.n_logits >= 0 && o.n_logits <= o.vocabulary && (o.n_logits == 0 || !o.adaptive), op,
+        "n_logits ", o.n_logits, " of ", o.vocabulary,
+        " tokens; must be 0 (all) or at most the vocabulary, and 0 with `adaptive`");
   check(o.init_std >= 0, op, "init_std ", o.init_std, "; cannot be negative");
   check_options(o.memory);
   if (!o.adaptive) return o;
@@ -297,6 +300,7 @@ Tensor LanguageModel::begin_with_memory(const Tensor& tokens, Cache& memory,
 Tensor LanguageModel::logits(const Tensor& hidden) const {
   if (output) return output->log_probabilities(hidden);
   Tensor x = out ? (*out)(hidden) : linear(hidden, embedding.weight);
+  if (options.n_logits > 0) x = x.slice(-1, 0, options.n_logits).contiguous();
   if (options.logit_scale != 1) x = x * options.logit_scale;
   if (options.soft_cap == 0) return x;
   return tanh(x * (1 / options.soft_cap)) * options.soft_cap;

@@ -70,8 +70,11 @@ struct LanguageModelOptions {
   std::optional<bool> final_norm = {};
   bool tied = false;         ///< Uses the embedding as the output projection.
   bool output_bias = false;  ///< Bias of the output projection, unless tied.
-  double logit_scale = 1;    ///< Multiplies the logits, before soft_cap (Granite).
-  double soft_cap = 0;       ///< > 0: logits x become c · tanh(x / c) (Gemma 2).
+  /// > 0: logits of the first n_logits tokens only. The others, which pad the vocabulary to a round
+  /// size, are never predicted (Inkling). Not with `adaptive`.
+  int64_t n_logits = 0;
+  double logit_scale = 1;  ///< Multiplies the logits, before soft_cap (Granite).
+  double soft_cap = 0;     ///< > 0: logits x become c · tanh(x / c) (Gemma 2).
 
   /// Adaptive input and softmax (nn/models/adaptive.h) in place of embedding and output projection,
   /// for large vocabularies; vocabulary and d_model may stay 0. `tied` applies to their tables.
@@ -130,7 +133,7 @@ class LanguageModel : public Module {
     void reorder(const Tensor& rows);
   };
 
-  /// Computes logits [B, L, vocabulary] from tokens [B, L] (i64 or i32); row i
+  /// Computes logits [B, L, vocabulary or n_logits] from tokens [B, L] (i64 or i32); row i
   /// predicts token i + 1.
   ///
   /// With a cache, the tokens continue those seen before, and the result equals that of one call
@@ -152,7 +155,7 @@ class LanguageModel : public Module {
                 ProcessGroup* sequence_group = nullptr) const;
   /// The same with a ForwardContext of your own.
   Tensor hidden(const Tensor& tokens, const ForwardContext& forward, Cache* cache = nullptr) const;
-  /// Computes logits [.., vocabulary] from rows of hidden() [.., d_model].
+  /// Computes logits [.., vocabulary or n_logits] from rows of hidden() [.., d_model].
   Tensor logits(const Tensor& hidden) const;
   /// Computes −log p(target) of each position [B, L]; targets [B, L] are the tokens shifted by one.
   /// With Options::adaptive, clusters without a target are not computed (adaptive_nll).

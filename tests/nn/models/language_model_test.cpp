@@ -424,6 +424,19 @@ TEST_CASE("LanguageModel: factors, output norms, norms of all heads, with a cach
   CHECK_THROWS_WITH(make(options), Containing("does not support soft_cap and logit_scale"));
 }
 
+TEST_CASE("LanguageModel: n_logits leaves out the last tokens") {
+  LanguageModel::Options options = tiny();
+  const auto all = make(options);
+  options.n_logits = options.vocabulary - 2;
+  const auto model = make(options);  // with the same weights
+  const Tensor tokens = some_tokens(2, 8), want = (*all)(tokens).slice(-1, 0, options.n_logits);
+  CHECK(worst_error((*model)(tokens), want) < 1e-12);
+  const Tensor targets = zeros({2, 8}, {.dtype = i64});
+  CHECK(worst_error(mean(model->nll(tokens, targets)), cross_entropy(want, targets)) < 1e-12);
+  options.n_logits = options.vocabulary + 1;
+  CHECK_THROWS_WITH(make(options), Containing("tokens; must be 0 (all) or at most the vocabulary"));
+}
+
 TEST_CASE("A language model with a prefix is a prefix-LM, also in generation", "[models]") {
   LanguageModel::Options o = tiny();
   o.layer.attention.position = nn::music_relative({.max_length = 12, .bidirectional = true});
