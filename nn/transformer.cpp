@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/all_or_nothing.h"
+#include "nn/attention/left_padding.h"
 #include "ops/dropout.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
@@ -28,6 +29,9 @@ LayerOptions completed(const char* op, LayerOptions o, bool context = false) {
         "NormPlace::sandwich and output are for TransformerLayer; use NormPlace::pre or post");
   check(o.branch_scale == 1 || !context, op, "branch_scale ", o.branch_scale,
         " is for TransformerLayer; accepted: 1");
+  check(o.branch_taps >= 0 && (!context || (o.branch_taps == 0 && !o.network_scale)), op,
+        "branch_taps ", o.branch_taps, o.network_scale ? " and network_scale" : "",
+        "; branch_taps must be 0 (none) or more, and both are for TransformerLayer");
   check(std::isfinite(o.branch_scale), op, "branch_scale ", o.branch_scale, "; must be finite");
   check(
       o.mixer_norm || (!context && o.norm == NormPlace::pre && o.residual == Residual::sequential),
@@ -114,6 +118,14 @@ std::unique_ptr<Norm> TransformerLayer::second_norm() {
   return std::make_unique<Norm>(*this, "norm2", options.norms());
 }
 
+std::unique_ptr<ShortConvolution> TransformerLayer::convolution(const char* name) {
+  if (options.branch_taps == 0) return nullptr;
+  return std::make_unique<ShortConvolution>(
+      *this, name,
+      ShortConvolution::Options{
+          .features = options.d_model, .taps = options.branch_taps, .residual = true});
+}
+
 std::unique_ptr<Norm> TransformerLayer::out_norm(const char* name) {
   if (options.norm != NormPlace::sandwich) return nullptr;
   return std::make_unique<Norm>(*this, name, options.norms());
@@ -131,7 +143,10 @@ Tensor TransformerLayer::operator()(const Tensor& x, const AttentionMask& mask,
 void TransformerLayer::operator()(ResidualStream& x, const AttentionMask& mask,
                                   KeyValueCache* cache, const ForwardContext& forward) const {
   const Tensor input = normalizes_input(options.norm) ? x.normed(norm1) : x.value();
-  add_branches(x, input, (*mixer)(input, mask, cache, forward), forward);
+  Convolved convolved{{}, cache ? &cache->histories : nullptr};
+  if (options.branch_taps > 0)
+    convolved.mask = convolution_mask("TransformerLayer", input, mask, forward, cache);
+  add_branches(x, input, (*mixer)(input, mask, cache, forward), convolved, forward);
 }
 
 Tensor TransformerLayer::operator()(const Tensor& x, const Tensor& memory,
@@ -145,6 +160,8 @@ Tensor TransformerLayer::operator()(const Tensor& x, const Tensor& memory,
 void TransformerLayer::operator()(ResidualStream& x, const Tensor& memory,
                                   const AttentionMask& mask, const ForwardContext& forward) const {
   const MultiHeadAttention& attention = self_attention();
+  check(options.branch_taps == 0 && attention.options.taps == 0, "TransformerLayer",
+        "a memory with short convolutions; accepted: a cache, or no memory");
   const Tensor input = x.value();
   check(!memory.defined() || (memory.dim() == 3 && memory.size(0) == input.size(0)),
         "TransformerLayer", "memory ", memory, " for x ", input, "; must be [B, m, d_model]");
@@ -155,11 +172,21 @@ void TransformerLayer::operator()(ResidualStream& x, const Tensor& memory,
                                                               : m > 0 ? context.slice(1, m)
                                                                       : context;
   AttentionInputs inputs = attention.project(queries, context, mask, forward);
-  add_branches(x, queries, attention.attend(std::move(inputs)), forward);
+  add_branches(x, queries, attention.attend(std::move(inputs)), {}, forward);
 }
 
-void TransformerLayer::add_branches(ResidualStream& x, const Tensor& input, const Tensor& attended,
+void TransformerLayer::add_branches(ResidualStream& x, const Tensor& input, Tensor attended,
+                                    const Convolved& convolved,
                                     const ForwardContext& forward) const {
+  ConvolutionHistories* const h = convolved.histories;
+  if (mixer_convolution)
+    attended = (*mixer_convolution)(attended, convolved.mask, h ? &h->mixer : nullptr);
+  const auto computed = [&](const Tensor& t) {
+    Tensor y = (*network)(t, forward);
+    if (network_scale.defined()) y = y * network_scale;
+    if (!network_convolution) return y;
+    return (*network_convolution)(y, convolved.mask, h ? &h->network : nullptr);
+  };
   const auto add = [&](const Tensor& branch) {
     x.add(options.branch_scale == 1 ? branch : branch * options.branch_scale, dropout, forward);
   };
@@ -170,18 +197,18 @@ void TransformerLayer::add_branches(ResidualStream& x, const Tensor& input, cons
     const Tensor before = x.value();
     add(attended);
     x.value();  // added before norm2 is applied: the order in which gradients are summed
-    add((*network)(norm2 ? (*norm2)(before) : input, forward));
+    add(computed(norm2 ? (*norm2)(before) : input));
   } else if (options.norm == NormPlace::post) {
     add(attended);
     x = ResidualStream(x.normed(norm1));
-    add((*network)(x.value(), forward));
+    add(computed(x.value()));
     x = ResidualStream(x.normed(*norm2));
   } else if (options.norm == NormPlace::output) {
     add(norm1(attended));
-    add((*norm2)((*network)(x.value(), forward)));
+    add((*norm2)(computed(x.value())));
   } else {
     add(with(norm1_out, attended));
-    add(with(norm2_out, (*network)(x.normed(*norm2), forward)));
+    add(with(norm2_out, computed(x.normed(*norm2))));
   }
 }
 
@@ -224,6 +251,7 @@ MultiHeadAttention::Options DecoderLayer::plain(MultiHeadAttention::Options o) {
   o.kernel = {};
   o.window = o.window_after = 0;
   o.gate = AttentionGate::none;
+  o.taps = 0;
   return o;
 }
 

@@ -41,6 +41,13 @@ struct LayerOptions {
   Residual residual = Residual::sequential;  ///< Arrangement of the branches.
   /// Multiplies the output of each branch before it is added (Granite); TransformerLayer only.
   double branch_scale = 1;
+  /// > 0: the output of each branch passes through a short convolution of this many taps, with
+  /// ShortConvolutionOptions::residual (Inkling). TransformerLayer with a causal mask only; without
+  /// a memory and sequence parallelism.
+  int64_t branch_taps = 0;
+  /// Multiplies the output of the feed-forward network by a learned number, initially 1 (Inkling);
+  /// TransformerLayer only.
+  bool network_scale = false;
   double dropout = 0;                    ///< Dropout of the residual branches.
   NormKind norm_kind = NormKind::layer;  ///< Kind of the norms.
   std::optional<double> norm_eps = {};   ///< ε of the norms; by default default_eps(norm_kind).
@@ -121,11 +128,23 @@ class TransformerLayer : public Module {
   const std::unique_ptr<Norm> norm1_out = out_norm("norm1_out");  ///< With NormPlace::sandwich.
   const std::unique_ptr<Norm> norm2_out = out_norm("norm2_out");  ///< With NormPlace::sandwich.
   Dropout dropout{*this, "dropout", {options.dropout}};           ///< Dropout of the branches.
+  /// Convolutions of the branches of mixer and network, with LayerOptions::branch_taps.
+  const std::unique_ptr<ShortConvolution> mixer_convolution = convolution("mixer_convolution"),
+                                          network_convolution = convolution("network_convolution");
+  /// [1], with LayerOptions::network_scale.
+  const Tensor network_scale =
+      options.network_scale ? parameter("network_scale", ones({1})) : Tensor();
 
  private:
+  // What the convolutions of the branches need.
+  struct Convolved {
+    AttentionMask mask;
+    ConvolutionHistories* histories;  // null without a cache
+  };
   // Adds both branches to the stream: `attended` is the result of attention, `input` its input.
-  void add_branches(ResidualStream& x, const Tensor& input, const Tensor& attended,
-                    const ForwardContext& forward) const;
+  void add_branches(ResidualStream& x, const Tensor& input, Tensor attended,
+                    const Convolved& convolved, const ForwardContext& forward) const;
+  std::unique_ptr<ShortConvolution> convolution(const char* name);
   Norm::Options first_norm() const;
   std::unique_ptr<Norm> second_norm();
   std::unique_ptr<Norm> out_norm(const char* name);

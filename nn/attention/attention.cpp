@@ -120,6 +120,10 @@ MultiHeadAttention::Options MultiHeadAttention::completed(Options o) {
       op, "n_value_heads ", o.n_value_heads, " for n_kv_heads ", o.n_kv_heads,
       "; must be equal, or a multiple of n_heads with gated_linear_kernel()");
   if (!o.position) o.position.traits = NoPosition::traits();
+  check(
+      o.taps >= 0 && (o.taps == 0 || !o.kernel.traits.recurrent), op, "taps ", o.taps,
+      "; must be 0 (none), or positive with softmax_kernel(); kernels with a recurrent state have "
+      "an option of their own");
   check(o.window >= 0, op, "window ", o.window, "; must be 0 (none) or more");
   check(o.window_after >= 0, op, "window_after ", o.window_after, "; must be 0 (none) or more");
   if (o.qk_norm) {
@@ -146,6 +150,14 @@ void MultiHeadAttention::make() {
     if (of_keys.dim != options.d_key) of_keys.dim = options.n_kv_heads * options.d_key;
     k_norm.emplace(*this, "k_norm", of_keys);
   }
+  if (options.taps > 0) {
+    const auto features = [&](int64_t n) {
+      return ShortConvolution::Options{.features = n, .taps = options.taps, .residual = true};
+    };
+    k_convolution.emplace(*this, "k_convolution", features(options.n_kv_heads * options.d_key));
+    v_convolution.emplace(*this, "v_convolution",
+                          features(options.n_value_heads * options.d_value));
+  }
   if (options.gate != AttentionGate::none) {
     const int64_t d = options.gate == AttentionGate::per_head ? 1 : options.d_value;
     gate.emplace(*this, "gate", projection(shape().n_output_heads() * d, {}));
@@ -168,7 +180,7 @@ void MultiHeadAttention::make() {
 MixerTraits MultiHeadAttention::traits() const {
   return {
       .ordered = options.position || options.kernel.traits.ordered,
-      .bidirectional = options.position.traits.bidirectional,
+      .bidirectional = options.position.traits.bidirectional && options.taps == 0,
       .cache = true,
       .key_padding = true,
       .segments = options.kernel.traits.segments && restarts_at_segments(options, position_.get())};
@@ -254,6 +266,13 @@ Tensors MultiHeadAttention::projections(const Tensor& x, const Tensor& context) 
 AttentionInputs MultiHeadAttention::project(const Tensor& x, const Tensor& context,
                                             const AttentionMask& mask,
                                             const ForwardContext& forward) const {
+  return project(x, context, mask, forward, nullptr);
+}
+
+AttentionInputs MultiHeadAttention::project(const Tensor& x, const Tensor& context,
+                                            const AttentionMask& mask,
+                                            const ForwardContext& forward,
+                                            KeyValueCache* cache) const {
   for (const Tensor* t : {&x, &context})
     check(t->dim() == 3 && t->size(2) == options.d_model, op, "input ", *t, "; must be [B, L, ",
           options.d_model, "]");
@@ -266,6 +285,13 @@ AttentionInputs MultiHeadAttention::project(const Tensor& x, const Tensor& conte
     return y.transpose(1, 2);
   };
   Tensors rows = projections(x, context);
+  if (options.taps > 0) {
+    check(x.same(context), op,
+          "short convolutions in cross-attention or with a memory; accepted: self-attention");
+    const AttentionMask visible = convolution_mask(op, x, mask, forward, cache);
+    rows[1] = (*k_convolution)(rows[1], visible, cache ? &cache->histories.k : nullptr);
+    rows[2] = (*v_convolution)(rows[2], visible, cache ? &cache->histories.v : nullptr);
+  }
   AttentionInputs c{heads(rows[0], options.n_heads, options.d_key, q_norm),
                     heads(rows[1], options.n_kv_heads, options.d_key, k_norm),
                     heads(rows[2], options.n_value_heads, options.d_value, {}),
@@ -327,7 +353,6 @@ void MultiHeadAttention::check_limit(const KeyValueCache& cache) const {
 // With `only_new_keys` the positional encoding is applied to the keys of this call only.
 void MultiHeadAttention::continue_from(AttentionInputs& inputs, KeyValueCache& cache,
                                        bool only_new_keys) const {
-  claim(op, cache, *this);
   inputs.encoding_state = &cache.position;
   inputs.first_position = cache.dropped + (only_new_keys ? cache.length() : 0);
   inputs.continued = cache.length() > 0;
@@ -375,7 +400,8 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const AttentionMask& mask
   const bool encodes =
       options.kernel.traits.recurrent || (!kept && options.position.traits.caches_encoded_keys);
   return all_or_nothing(cache, [&](KeyValueCache* after) {
-    AttentionInputs inputs = project(x, x, mask, forward);
+    if (after) claim(op, *after, *this);
+    AttentionInputs inputs = project(x, x, mask, forward, after);
     if (after) continue_from(inputs, *after, encodes);
     check_padding(op, forward.left_padding, x.size(0), mask);
     hide_other_segments(inputs);

@@ -9,6 +9,7 @@
 #include "../norm.h"
 #include "../positions/positional_encoding.h"
 #include "mixer.h"
+#include "short_convolution.h"
 
 namespace stretto::nn {
 
@@ -106,6 +107,10 @@ struct MultiHeadAttentionOptions {
   /// head is normalized by itself (Qwen3), with dim H·D all heads of a position together (OLMo 2);
   /// the norm of the keys then has G·D features. By default none.
   std::optional<Norm::Options> qk_norm = {};
+  /// > 0: the projections of keys and values pass through short convolutions of this many taps,
+  /// with ShortConvolutionOptions::residual, before qk_norm (Inkling). For self-attention with a
+  /// causal mask and a softmax; without a memory and sequence parallelism.
+  int64_t taps = 0;
   /// > 0: sliding window (Mistral). Every mask must be causal, unless window_after is set, and no
   /// query attends to a key `window` or more positions before it. A smaller AttentionMask::window
   /// takes precedence.
@@ -188,8 +193,10 @@ class MultiHeadAttention : public Mixer {
               options.out_bias.value_or(options.bias)}};
   /// Scores of the sinks [H], AttentionOptions::sinks, with Options::sinks.
   const Tensor sinks = options.sinks ? parameter("sinks", zeros({options.n_heads})) : Tensor();
-  std::optional<Norm> q_norm;  ///< Norm of the queries, with Options::qk_norm.
-  std::optional<Norm> k_norm;  ///< Norm of the keys, with Options::qk_norm.
+  std::optional<Norm> q_norm;                     ///< Norm of the queries, with Options::qk_norm.
+  std::optional<Norm> k_norm;                     ///< Norm of the keys, with Options::qk_norm.
+  std::optional<ShortConvolution> k_convolution;  ///< Of the keys, with Options::taps.
+  std::optional<ShortConvolution> v_convolution;  ///< Of the values, with Options::taps.
   std::optional<Linear> gate;  ///< Projection of the gate, d_model → H or H·Dv, with Options::gate.
 
  private:
@@ -199,6 +206,8 @@ class MultiHeadAttention : public Mixer {
   }
   void make();
   Tensors projections(const Tensor& x, const Tensor& context) const;
+  AttentionInputs project(const Tensor& x, const Tensor& context, const AttentionMask& mask,
+                          const ForwardContext& forward, KeyValueCache* cache) const;
   AttentionMask with_window(AttentionMask mask) const;
   void hide_other_segments(AttentionInputs& inputs) const;
   void show_prefix(AttentionInputs& inputs, KeyValueCache* cache) const;

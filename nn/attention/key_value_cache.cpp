@@ -135,6 +135,9 @@ void KeyValueCache::drop_before(int64_t first) {
 void KeyValueCache::reorder(const Tensor& rows) {
   all_or_nothing(*this, [&](KeyValueCache& after) {
     after.state.reorder(rows);
+    ConvolutionHistories& h = after.histories;
+    for (Tensor* const x : {&h.k, &h.v, &h.mixer, &h.network})
+      if (x->defined()) *x = index_select(*x, 0, rows);
     if (prefix_lengths.defined()) after.prefix_lengths = index_select(prefix_lengths, 0, rows);
     if (!k.defined()) return;
     const int64_t begin = room ? room->begin_of(*this) : -1;

@@ -13,6 +13,15 @@ namespace stretto::nn {
 
 struct KeyValueRoom;  // nn/attention/key_value_cache.cpp
 
+/// The last inputs of a layer's short convolutions, [B, T − 1, C] each; undefined before the first
+/// call and without the convolution.
+struct ConvolutionHistories {
+  Tensor k;        ///< MultiHeadAttention::k_convolution.
+  Tensor v;        ///< MultiHeadAttention::v_convolution.
+  Tensor mixer;    ///< TransformerLayer::mixer_convolution.
+  Tensor network;  ///< TransformerLayer::network_convolution.
+};
+
 /// The KV cache of one attention layer. Starts empty and grows with every successful call; a call
 /// that throws leaves it unchanged. For self-attention with a kernel that has a recurrent state,
 /// the cache holds only that state, of constant size. Copies are independent; they share memory
@@ -33,6 +42,7 @@ struct KeyValueCache {
   /// PositionTraits::relative, or none. Keys are cached before they are encoded.
   int64_t kept = 0;
   LinearState state = {};                              ///< State of a recurrent kernel.
+  ConvolutionHistories histories = {};                 ///< Of the layer's short convolutions.
   std::shared_ptr<const EncodingState> position = {};  ///< Data of the positional encoding.
   int64_t dropped = 0;         ///< Number of positions that the limit has removed.
   Tensor prefix_lengths = {};  ///< ForwardContext::prefix_lengths of the first call, if any.
@@ -45,6 +55,8 @@ struct KeyValueCache {
 
   /// Returns the number of positions in the cache, without the dropped ones.
   int64_t length() const { return k.defined() ? k.size(2) : state.length; }
+  /// Returns the position of the next token, padding and dropped positions included.
+  int64_t end() const { return dropped + length(); }
   /// Appends the keys [B, G, n, D] and values [B, G, n, Dv] of the next n positions.
   void append(const Tensor& keys, const Tensor& values);
   /// Drops the oldest positions beyond the limit.

@@ -94,6 +94,33 @@ Tensor padding_mask(const std::vector<int64_t>& left_padding, int64_t first, int
   return device_table(device, make, "padding_mask", n, first, left_padding);
 }
 
+AttentionMask convolution_mask(const char* op, const Tensor& x, const AttentionMask& mask,
+                               const ForwardContext& forward, const KeyValueCache* cache) {
+  check_padding(op, forward.left_padding, x.size(0), mask);
+  const Tensor& segments = mask.segments.defined() ? mask.segments : forward.segments;
+  const bool padded = !forward.left_padding.empty() || mask.key_padding.defined();
+  const char* const other = forward.sequence_group            ? "sequence parallelism"
+                            : !mask.causal && mask.block == 0 ? "a mask that is not causal"
+                            : segments.defined() && cache     ? "packed segments in a cache"
+                            : segments.defined() && padded    ? "packed segments and padding"
+                                                              : nullptr;
+  check(
+      !other, op, "short convolutions with ", other ? other : "",
+      "; accepted: a causal mask in one process, with packed segments, or with padding or a cache");
+  const int64_t m = x.size(1), seen = cache ? cache->end() : 0;
+  AttentionMask visible{.segments = segments};
+  if (!forward.left_padding.empty())
+    visible.key_padding = padding_mask(forward.left_padding, seen, m, x.device());
+  if (const Tensor& padding = mask.key_padding; padding.defined()) {
+    const int64_t n = (cache ? cache->length() : 0) + m;
+    check(padding.shape() == Shape{x.size(0), n}, op, "key_padding ", padding,
+          "; must be bool or u8 [", x.size(0), ", ", n,
+          "], with one column for each cached and each new position");
+    visible.key_padding = padding.slice(1, n - m);
+  }
+  return visible;
+}
+
 void hide_padding(AttentionInputs& inputs) {
   const Tensor hidden = padding_mask(inputs.forward.left_padding, inputs.first_position,
                                      inputs.n_keys(), inputs.q.device());

@@ -10,6 +10,7 @@
 #include <functional>
 
 #include "../positions/positional_encoding.h"
+#include "key_value_cache.h"
 
 namespace stretto::nn {
 
@@ -22,6 +23,12 @@ void check_padding(const char* op, const std::vector<int64_t>& left_padding, int
 /// if there is none.
 Tensor padding_mask(const std::vector<int64_t>& left_padding, int64_t first, int64_t n,
                     Device device);
+
+/// Returns the mask of a short convolution of x [B, M, C], the positions after those in the cache:
+/// its key_padding has the padding of both sources among them. Throws an Error of `op` for sequence
+/// parallelism, without a causal mask, and for packed segments with a cache or padding.
+AttentionMask convolution_mask(const char* op, const Tensor& x, const AttentionMask& mask,
+                               const ForwardContext& forward, const KeyValueCache* cache);
 
 /// Adds the padding to the mask as key_padding, unless none of it is among the keys.
 void hide_padding(AttentionInputs& inputs);

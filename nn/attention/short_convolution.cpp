@@ -35,8 +35,12 @@ Tensor ShortConvolution::operator()(const Tensor& x, const AttentionMask& mask,
   const int64_t n = x.dim() == 3 ? x.size(1) : 0, before = options.taps - 1;
   check(x.dim() == 3 && x.size(2) == options.features, op, "input ", x, "; must be [B, N, ",
         options.features, "]");
+  const bool continued = history && history->defined();
+  check(!continued || history->shape() == Shape{x.size(0), before, options.features}, op,
+        "history ", continued ? *history : Tensor(), " for input ", x, "; must be [", x.size(0),
+        ", ", before, ", ", options.features, "]");
   Tensor inputs = mask.key_padding.defined() ? masked_fill(x, mask.key_padding.unsqueeze(2), 0) : x;
-  inputs = history && history->defined() ? cat({*history, inputs}, 1) : pad(inputs, 1, before, 0);
+  inputs = continued ? cat({*history, inputs}, 1) : pad(inputs, 1, before, 0);
   if (history) *history = inputs.slice(1, n).clone();
   Tensor y = bias;
   for (int64_t j = 0; j <= before; ++j) {
@@ -50,7 +54,7 @@ Tensor ShortConvolution::operator()(const Tensor& x, const AttentionMask& mask,
     const Tensor term = shifted * weight.select(1, j);
     y = y.defined() ? y + term : term;
   }
-  return silu(y);
+  return options.residual ? x + y : silu(y);
 }
 
 }  // namespace stretto::nn

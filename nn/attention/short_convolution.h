@@ -15,6 +15,8 @@ struct ShortConvolutionOptions {
   int64_t features = 0;  ///< C, at least 1.
   int64_t taps = 4;      ///< T, the length of the filters, at least 1.
   bool bias = false;     ///< Adds a bias.
+  /// Adds the input to the sum in place of SiLU: y_t = x_t + Σ_j … (Inkling).
+  bool residual = false;
 };
 
 /// A causal convolution with one filter per feature, followed by SiLU (Fu et al. 2023; Gu & Dao

@@ -95,6 +95,9 @@ std::vector<Kind> kinds() {
   });
   add("learned", [](auto& o) { o.layer.attention.position = {}, o.input.learned_length = 20; });
   add("post-norm, tied", [](auto& o) { o.layer.norm = nn::NormPlace::post, o.tied = true; });
+  add("short convolutions", [](auto& o) {
+    o.layer.attention.taps = 3, o.layer.branch_taps = 4, o.layer.network_scale = true;
+  });
   add_position("shaw", nn::shaw_relative({.max_distance = 4}));
   add_position("bert", nn::bert_relative({.max_length = 20}));
   add_position("transformer-xl", nn::relative_sinusoid());
