@@ -94,15 +94,6 @@ LanguageModelConfig gpt_neox_config(JsonReader& c) {
   return m;
 }
 
-// Reads a size that has two names, which must agree.
-int64_t size_of_names(JsonReader& c, const char* name, const char* other, int64_t fallback,
-                      int64_t largest = 1 << 24) {
-  const int64_t size = c.size(name, c.has(other) ? c.size(other, {}, largest) : fallback, largest);
-  if (c.size(other, size) != size)
-    c.refuse(str('"', name, "\" differs from \"", other, "\"; both must be equal"));
-  return size;
-}
-
 LanguageModelConfig bloom_config(JsonReader& c) {
   LanguageModelConfig m;
   LanguageModel::Options& o = m.options;
@@ -160,6 +151,14 @@ MakePositionalEncoding rope(LanguageModelConfig& m, const RotaryOptions& o) {
 
 int64_t size_or(JsonReader& config, const char* name, int64_t absent, std::optional<int64_t> null) {
   return config.size(name, config.is_present(name) ? null : absent);
+}
+
+int64_t size_of_names(JsonReader& c, const char* name, const char* other, int64_t fallback,
+                      int64_t largest) {
+  const int64_t size = c.size(name, c.has(other) ? c.size(other, {}, largest) : fallback, largest);
+  if (c.size(other, size) != size)
+    c.refuse(str('"', name, "\" differs from \"", other, "\"; both must be equal"));
+  return size;
 }
 
 double read_eps(JsonReader& config, const char* name, double fallback) {

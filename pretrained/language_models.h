@@ -31,6 +31,9 @@ LanguageModelConfig language_model_config(const std::string& model_type, JsonRea
 MakePositionalEncoding rope(LanguageModelConfig& model, const RotaryOptions& options);
 /// Reads a size that is `absent` without its field, and `null` if the field is null.
 int64_t size_or(JsonReader& config, const char* name, int64_t absent, std::optional<int64_t> null);
+/// Reads a size that has two names, which must agree.
+int64_t size_of_names(JsonReader& config, const char* name, const char* other, int64_t fallback,
+                      int64_t largest = 1 << 24);
 /// Returns the small number that norms add to the variance.
 double read_eps(JsonReader& config, const char* name, double fallback);
 /// Returns an activation by its name in transformers, "gelu_new".

@@ -67,7 +67,7 @@ LanguageModelConfig qwen_hybrid(JsonReader& c, LlamaDefaults defaults, bool is_q
                                        .share = 0.25,
                                        .multimodal = is_qwen3_5}));
   const int64_t interval = c.size("full_attention_interval", 4);
-  const auto is_linear = layers_of_type(c, o.n_layers, "linear_attention",
+  const auto is_linear = layers_of_type(c, o.n_layers, {"linear_attention"},
                                         [=](int64_t i) { return (i + 1) % interval != 0; });
   const Attention linear =
       gated_delta_net(c, o.layer, {}, {.norm_eps = o.layer.norm_eps.value_or(1e-6)});

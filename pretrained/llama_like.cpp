@@ -10,17 +10,17 @@
 
 namespace stretto::nn::pretrained {
 
-std::vector<bool> layers_of_type(JsonReader& c, int64_t n_layers, const char* type,
+std::vector<bool> layers_of_type(JsonReader& c, int64_t n_layers, const LayerTypes& known,
                                  const std::function<bool(int64_t)>& rule) {
-  const std::vector<std::string> types = c.texts("layer_types");
+  const std::vector<std::string> types = c.texts(known.field);
   if (!types.empty() && int64_t(types.size()) != n_layers)
-    c.refuse(str("\"layer_types\" has ", types.size(), " entries for ", n_layers, " layers"));
+    c.refuse(str('"', known.field, "\" has ", types.size(), " entries for ", n_layers, " layers"));
   std::vector<bool> all;
   for (int64_t i = 0; i < n_layers; ++i) {
-    all.push_back(types.empty() ? rule(i) : types[size_t(i)] == type);
-    if (!types.empty() && !all.back() && types[size_t(i)] != "full_attention")
-      c.refuse(str("\"layer_types\" has ", in_quotes(types[size_t(i)]),
-                   "; supported are \"full_attention\", ", in_quotes(type)));
+    all.push_back(types.empty() ? rule(i) : types[size_t(i)] == known.type);
+    if (!types.empty() && !all.back() && types[size_t(i)] != known.other)
+      c.refuse(str('"', known.field, "\" has ", in_quotes(types[size_t(i)]), "; supported are ",
+                   in_quotes(known.other), ", ", in_quotes(known.type)));
   }
   return all;
 }
@@ -28,7 +28,7 @@ std::vector<bool> layers_of_type(JsonReader& c, int64_t n_layers, const char* ty
 std::vector<int64_t> windows(JsonReader& c, int64_t n_layers, int64_t window,
                              const std::function<bool(int64_t)>& slides) {
   std::vector<int64_t> all;
-  for (const bool sliding : layers_of_type(c, n_layers, "sliding_attention", slides)) {
+  for (const bool sliding : layers_of_type(c, n_layers, {"sliding_attention"}, slides)) {
     if (sliding && window < 1)
       c.refuse(str("\"sliding_window\" is ", window, "; must be positive"));
     all.push_back(sliding ? window : 0);
@@ -53,7 +53,8 @@ LanguageModelConfig llama_like(JsonReader& c, const LlamaDefaults& defaults) {
                          defaults.n_kv_heads > 0 ? defaults.n_kv_heads : a.n_heads, a.n_heads);
   if (a.n_heads % a.n_kv_heads != 0)
     c.refuse(str("\"num_key_value_heads\" is ", a.n_kv_heads, ", not a divisor of ", a.n_heads));
-  if (!c.has("head_dim") && layer.d_model % a.n_heads != 0)
+  const bool derived = c.is_present("head_dim") ? !c.has("head_dim") : defaults.d_head == 0;
+  if (derived && layer.d_model % a.n_heads != 0)
     c.refuse(str("\"hidden_size\" is ", layer.d_model, ", not a multiple of ", a.n_heads));
   const int64_t d_head = std::max<int64_t>(layer.d_model / a.n_heads, 1);
   a.d_key = a.d_value =

@@ -27,9 +27,16 @@ struct LlamaDefaults {
 /// Reads sizes, norms, attention, feed-forward network and RoPE; names are those of LLaMA.
 LanguageModelConfig llama_like(JsonReader& config, const LlamaDefaults& defaults);
 
-/// Returns which layers have a type other than "full_attention": "layer_types" of transformers 5, or
-/// the rule of transformers 4 for layer i.
-std::vector<bool> layers_of_type(JsonReader& config, int64_t n_layers, const char* type,
+/// The two types of the layers of a model, and the field that lists them.
+struct LayerTypes {
+  const char* type;                      ///< The type of the layers in question.
+  const char* other = "full_attention";  ///< The type of all other layers.
+  const char* field = "layer_types";     ///< Name of the list, one entry per layer.
+};
+
+/// Returns which layers have `types.type`, by the list of transformers 5 or, without it, the rule
+/// of transformers 4 for layer i.
+std::vector<bool> layers_of_type(JsonReader& config, int64_t n_layers, const LayerTypes& types,
                                  const std::function<bool(int64_t)>& rule);
 /// Returns the window of each layer (0: none), by layers_of_type() "sliding_attention".
 std::vector<int64_t> windows(JsonReader& config, int64_t n_layers, int64_t window,

@@ -6,6 +6,7 @@
 #include "nn/models/moe.h"
 #include "nn/positions/rotary.h"
 #include "pretrained/files/published_names.h"
+#include "pretrained/llama_inkling.h"
 #include "pretrained/llama_latents.h"
 #include "pretrained/llama_like.h"
 #include "pretrained/rope_config.h"
@@ -289,6 +290,7 @@ const std::vector<std::pair<std::string, MakeConfig>>& llama_models() {
       {"phi3", phi3_config},
       {"deepseek_v2", deepseek_v2_config},
       {"deepseek_v3", deepseek_v3_config},
+      {"inkling_text", inkling_config},
       {"smollm3", smollm3_config},
       {"gemma2", [](JsonReader& c) { return gemma_config(c, false); }},
       {"gemma3_text", [](JsonReader& c) { return gemma_config(c, true); }},

@@ -1,4 +1,5 @@
-// The names of models whose layers have softmax attention or linear attention.
+// The names of models whose layers have linear attention or short convolutions.
+#include "ops/view.h"
 #include "pretrained/files/published_names.h"
 
 namespace stretto::nn {
@@ -7,15 +8,19 @@ namespace {
 constexpr const char *in_file = "[model.]layers.{}.", *linear = "[model.]layers.{}.linear_attn.",
                      *in_model = "layers.{}.", *delta = "layers.{}.linear_attention.";
 
+// The filters of a Conv1d with as many groups as features, [C, 1, T].
+Conversion filters() {
+  return {.name = "without dimension 1",
+          .there = [](const Tensor& w) { return w.squeeze(1); },
+          .back = [](const Tensor& w) { return w.unsqueeze(1); },
+          .moves_only = true};
+}
+
 // The parameters of Gated DeltaNet that all models have under the same names.
 NameMap delta_names() {
   NameMap map;
   return map
-      .convert(str(linear, "conv1d.weight"), str(delta, "kernel.convolution.weight"),
-               {.name = "without dimension 1",
-                .there = [](const Tensor& w) { return w.squeeze(1); },
-                .back = [](const Tensor& w) { return w.unsqueeze(1); },
-                .moves_only = true})
+      .convert(str(linear, "conv1d.weight"), str(delta, "kernel.convolution.weight"), filters())
       .rename(str(linear, "A_log"), str(delta, "kernel.decay_rate"))
       .rename(str(linear, "dt_bias"), str(delta, "kernel.decay_bias"));
 }
@@ -64,6 +69,71 @@ NameMap qwen3_5_names(const LanguageModel::Options& o, const MultiHeadAttention:
       .rename(str(linear, "in_proj_z.weight"), str(delta, "kernel.gate.weight"))
       .rename(str(linear, "in_proj_b.weight"), str(delta, "kernel.beta.weight"))
       .rename(str(linear, "in_proj_a.weight"), str(delta, "kernel.decay.weight"));
+  return llama_names(o).prefer(map);
+}
+
+namespace {
+
+// From matrices side by side, [E, out, in], to their rows one below the other.
+Conversion rows_of_experts(int64_t n) {
+  return {.name = "rows of all experts",
+          .there = [](const Tensor& w) { return w.flatten(0, 1); },
+          .back =
+              [n](const Tensor& w) {
+                return w.reshape({n, -1, w.size(1)});
+              },
+          .moves_only = true};
+}
+
+// A bank [P, R] of the distances 0 … R − 1, as a table [1, R, P] whose last row is distance 0.
+Conversion bank_of_distances() {
+  return {.name = "transposed in reverse order",
+          .there = [](const Tensor& w) { return flip(w.transpose(0, 1), 0).unsqueeze(0); },
+          .back = [](const Tensor& w) { return flip(w.squeeze(0), 0).transpose(0, 1); },
+          .moves_only = true};
+}
+
+}  // namespace
+
+NameMap inkling_names(const LanguageModel::Options& o, const std::vector<bool>& has_experts,
+                      const MoEOptions& experts) {
+  const auto expert = [](int64_t e, const char* part) {
+    return str(in_model, "feed_forward.experts.", e, ".", part, ".weight");
+  };
+  const int64_t n = experts.n_experts, all = n + experts.n_always;
+  NameMap map;
+  std::vector<NameMap::Part> gate_and_up, down;
+  for (int64_t e = 0; e < n; ++e) {
+    for (const char* part : {"gate", "up"}) gate_and_up.push_back(expert(e, part));
+    down.push_back(expert(e, "linear2"));
+  }
+  map.split(str(in_file, "mlp.experts.gate_up_proj"), gate_and_up, {.first = rows_of_experts(n)})
+      .split(str(in_file, "mlp.experts.down_proj"), down, {.first = rows_of_experts(n)});
+  for (const auto& [from, part] : {std::pair<const char*, const char*>{"gate_proj", "gate"},
+                                   {"up_proj", "up"},
+                                   {"down_proj", "linear2"}}) {
+    std::vector<NameMap::Part> parts;
+    for (int64_t e = n; e < all; ++e) parts.push_back(expert(e, part));
+    map.split(str(in_file, "mlp.shared_experts.", from), parts,
+              {.first = rows_of_experts(all - n)});
+  }
+  for (const auto& [from, to] :
+       {std::pair<const char*, const char*>{"self_attn.k_sconv", "self_attention.k_convolution"},
+        {"self_attn.v_sconv", "self_attention.v_convolution"},
+        {"attn_sconv", "mixer_convolution"},
+        {"mlp_sconv", "network_convolution"}})
+    map.convert(str(in_file, from, ".conv1d.weight"), str(in_model, to, ".weight"), filters());
+  for (size_t i = 0; i < has_experts.size(); ++i)
+    map.rename(str("[model.]layers.", i, has_experts[i] ? ".mlp.gate" : ".mlp", ".global_scale"),
+               str("layers.", i, ".network_scale"));
+  map.rename(str(in_file, "self_attn.r_proj.weight"),
+             str(in_model, "self_attention.position.r.weight"))
+      .convert(str(in_file, "self_attn.rel_logits_proj.proj"),
+               str(in_model, "self_attention.position.table"), bank_of_distances())
+      .rename(str(in_file, "mlp.gate.e_score_correction_bias"),
+              str(in_model, "feed_forward.selection_bias"))
+      .rename("[model.]embed_tokens.embed_norm.weight", "embedding.positions.norm.weight")
+      .drop("[model.]mtp.*");
   return llama_names(o).prefer(map);
 }
 

@@ -12,6 +12,7 @@
 #include "../../nn/files/name_map.h"
 #include "../../nn/models/bert.h"
 #include "../../nn/models/language_model.h"
+#include "../../nn/models/moe.h"
 #include "../../nn/models/sequence_to_sequence.h"
 #include "../../nn/models/vision_transformer.h"
 
@@ -62,6 +63,10 @@ NameMap qwen3_next_names(const LanguageModel::Options& options,
 /// Returns the names of Qwen3.5, without images, likewise.
 NameMap qwen3_5_names(const LanguageModel::Options& options,
                       const MultiHeadAttention::Options& linear);
+/// Returns the names of Inkling without images and sound. has_experts[i] is true if layer i has
+/// `experts`. Drops the layers for multi-token prediction.
+NameMap inkling_names(const LanguageModel::Options& options, const std::vector<bool>& has_experts,
+                      const MoEOptions& experts);
 /// Returns the conversion of weights that a file has minus 1, as those of the norms of Gemma.
 Conversion plus_one();
 /// Returns the names of GPT-2. Matrices are [in, out], with q, k and v in one. Drops mask buffers.

@@ -35,6 +35,10 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
 DEEPSEEK_YARN = YARN | {"mscale": 0.7, "mscale_all_dim": 0.9}
 LATENT = LLAMA | dict(num_key_value_heads=4, kv_lora_rank=10, qk_nope_head_dim=8, qk_rope_head_dim=6, v_head_dim=9,
                       moe_intermediate_size=20)
+INKLING = dict(vocab_size=VOCABULARY, hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2,
+               head_dim=12, swa_num_attention_heads=4, swa_num_key_value_heads=2, swa_head_dim=12, sliding_window_size=5,
+               d_rel=6, rel_extent=9, moe_intermediate_size=20, n_routed_experts=5, num_experts_per_tok=2,
+               n_shared_experts=2, max_position_embeddings=64)
 
 DEBERTA = dict(vocab_size=VOCABULARY, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40,
                max_position_embeddings=32, relative_attention=True)
@@ -157,6 +161,17 @@ MODELS = {
         **HYBRID | dict(linear_num_value_heads=2, linear_key_head_dim=5), **EXPERTS | dict(num_experts_per_tok=3),
         head_dim=12, tie_word_embeddings=True, full_attention_interval=2, rope_parameters={
             "rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 1.0})),
+    "inkling_text": (t.InklingForCausalLM, t.InklingTextConfig(
+        **INKLING, num_hidden_layers=4, layer_types=["hybrid_sliding", "hybrid"] * 2,
+        mlp_layer_types=["dense", "sparse", "sparse", "dense"], log_scaling_n_floor=7, logits_mup_width_multiplier=3.0)),
+    "inkling_text-heads": (t.InklingForCausalLM, t.InklingTextConfig(
+        **INKLING | dict(swa_num_attention_heads=6, swa_num_key_value_heads=3, swa_head_dim=5, num_key_value_heads=4,
+                         n_shared_experts=1, num_experts_per_tok=3),
+        num_hidden_layers=3, local_layer_ids=[0, 1], dense_mlp_idx=1, conv_kernel_size=3,
+        log_scaling_n_floor=3, log_scaling_alpha=0.7, route_scale=2.5)),
+    "inkling_text-dense": (t.InklingForCausalLM, t.InklingTextConfig(
+        **INKLING | dict(num_key_value_heads=1, sliding_window_size=30, rel_extent=3), num_hidden_layers=7,
+        mlp_layer_types=["dense"] * 7, conv_kernel_size=2, hidden_act="gelu", unpadded_vocab_size=VOCABULARY - 6)),
     "gpt2": (t.GPT2LMHeadModel, t.GPT2Config(vocab_size=VOCABULARY, n_embd=24, n_layer=2, n_head=3, n_positions=64)),
     "gpt_neox": (t.GPTNeoXForCausalLM, t.GPTNeoXConfig(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2,
                                                        num_attention_heads=4, intermediate_size=40,
