@@ -357,6 +357,7 @@ TEST_CASE("relative-attention-2026.md", "[repository][docs]") {
        .n_kv_heads = 2,
        .bias = false,
        .qk_norm = nn::NormOptions{.kind = nn::NormKind::rms},
+       .taps = 4,
        .scale = 1.0 / 128,
        .position = nn::inkling_relative({.dim = 16, .extent = 1024, .log_floor = 131072})});
   CHECK(layer(randn({1, 3, 1024}), {.causal = true}).shape() == Shape{1, 3, 1024});
