@@ -44,7 +44,7 @@ Run train(int steps, bool captured, bool muon = false) {
     made = std::make_unique<nn::Muon>(
         std::vector<nn::ParameterGroup>{{.parameters = {w1}},
                                         {.parameters = {w2}, .use_muon = false}},
-        nn::Muon::Options{.lr = 0.01});
+        nn::Muon::Options{.lr = 0.01, .row_variance = 0.95});
   nn::Optimizer& optimizer = *made;
   const auto step = [&] {
     optimizer.zero_grad();

@@ -216,7 +216,13 @@ TEST_CASE("a hybrid with latent attention continues as in one pass", "[latent_at
 
 TEST_CASE("an adapter of kv_up has the same effect in both orders", "[latent_attention]") {
   const NoGrad guard;
-  const auto module = make({.d_model = d_model, .n_heads = 2, .d_latent = 5, .d_position = 4}, 1);
+  const auto module = make({.d_model = d_model,
+                            .n_heads = 2,
+                            .d_latent = 5,
+                            .d_content = 4,  // keys are expanded for 40 queries, not for one
+                            .d_position = 4,
+                            .d_value = 4},
+                           1);
   module->kv_up.set_lora({.rank = 2, .scale = 0.5});
   module->kv_up.lora()->b.copy_(randn(module->kv_up.lora()->b.shape(), {.dtype = f64}));
   module->eval();

@@ -175,6 +175,24 @@ TEST_CASE("the bias of the choice balances the experts without a further loss", 
   CHECK(made.moe->load() == std::vector<double>{0, 6, 0});  // counts in training mode only
 }
 
+TEST_CASE("recomputed experts count their choices once", "[moe]") {
+  manual_seed(5);
+  Made made({.d_model = 3, .d_hidden = 4}, {.n_experts = 3, .top_k = 2});
+  made.parent.train();
+  const Tensor x = randn({6, 3}, {.dtype = f64, .requires_grad = true});
+  sum(recompute([&](const Tensors& in) { return (*made.moe)(in[0]); }, {x})).backward();
+  const std::vector<double>& load = made.moe->load();
+  CHECK(load[0] + load[1] + load[2] == 6 * 2);
+}
+
+TEST_CASE("scores that are all 0 give weights of 0", "[moe]") {
+  Made made({.d_model = 3, .d_hidden = 4},
+            {.n_experts = 3, .score = nn::RouterScore::sigmoid, .router_bias = true});
+  const NoGrad guard;
+  nn::constant_(made.moe->router.bias, -2000);
+  CHECK(max(abs((*made.moe)(ones({2, 3}, {.dtype = f64})))).item() == 0);
+}
+
 TEST_CASE("a language model with experts decodes as in one pass", "[moe]") {
   const NoGrad guard;
   manual_seed(3);
