@@ -38,13 +38,15 @@ Run train(int steps, bool captured, bool muon = false) {
   const Tensor w1 = noise({16, 8}, 1100).to(gpu).set_requires_grad();
   const Tensor w2 = noise({1, 16}, 1101).to(gpu).set_requires_grad();
   const Tensor x = empty({32, 8}, {.device = gpu}), y = empty({32, 1}, {.device = gpu});
+  const std::vector<nn::ParameterGroup> groups{
+      {.parameters = {w1}},
+      {.parameters = {w2},
+       .lr_factor = [](int64_t t) { return 1 / double(t); },
+       .use_muon = false}};
   std::unique_ptr<nn::Optimizer> made =
-      std::make_unique<nn::AdamW>(Tensors{w1, w2}, nn::AdamW::Options{.lr = 0.01});
+      std::make_unique<nn::AdamW>(groups, nn::AdamW::Options{.lr = 0.01});
   if (muon)
-    made = std::make_unique<nn::Muon>(
-        std::vector<nn::ParameterGroup>{{.parameters = {w1}},
-                                        {.parameters = {w2}, .use_muon = false}},
-        nn::Muon::Options{.lr = 0.01, .row_variance = 0.95});
+    made = std::make_unique<nn::Muon>(groups, nn::Muon::Options{.lr = 0.01, .row_variance = 0.95});
   nn::Optimizer& optimizer = *made;
   const auto step = [&] {
     optimizer.zero_grad();

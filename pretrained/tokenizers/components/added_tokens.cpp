@@ -90,8 +90,9 @@ std::vector<Part> AddedTokens::find(std::string_view text, bool allow_special) c
       space_end = end;
     }
     if (token.lstrip) begin = std::max(begin, done);
+    if (begin >= end) continue;  // the token before took all of it
     if (begin > done) parts.push_back({-1, done, begin});
-    if (begin < end) parts.push_back({token.id, begin, end});
+    parts.push_back({token.id, begin, end});
     done = end;
   }
   if (done < text.size()) parts.push_back({-1, done, text.size()});

@@ -38,7 +38,10 @@ Outcome train(int size, Shared shared, DType dtype) {
         values.push_back(uniform_from_bits(random_bits({3, uint64_t(n)}, uint64_t(i))) - 0.5);
       all.push_back(tensor(values, {n}).to(dtype).set_requires_grad());
     }
-    Adam optimizer(all, {.lr = 0.1});
+    const auto factor = [](int64_t t) { return t == 2 ? 0.25 : 1; };
+    Adam optimizer({{.parameters = {all.begin(), all.begin() + 3}},
+                    {.parameters = {all.begin() + 3, all.end()}, .lr_factor = factor}},
+                   {.lr = 0.1});
     GradientReducer sums(all, micro_batches, group, 1, shared == Shared::state_and_gradients);
     std::unique_ptr<OptimizerShards> shards;
     Outcome got;

@@ -75,3 +75,13 @@ TEST_CASE("a word of the longest length is known, and cached words are compared"
   CHECK_FALSE(cache.find("abd", 7, found));
   CHECK(cache.find("abc", 7, found));
 }
+
+// The package `tokenizers` panics at the second text.
+TEST_CASE("an added token has no white space that the token before it took", "[tokenizers]") {
+  const auto tokenizer = from_json(
+      R"({"added_tokens":[{"id":1,"content":"<a>","rstrip":true},{"id":2,"content":"  ","lstrip":true},)"
+      R"({"id":3,"content":" <b>","lstrip":true}],"model":{"type":"BPE","vocab":{"x":0},"merges":[]}})");
+  CHECK(tokenizer.encode("<a> <b>x") == Ids{1, 3, 0});
+  CHECK(tokenizer.encode("<a>    x") == Ids{1, 0});
+  CHECK(tokenizer.encode("x    x") == Ids{0, 2, 2, 0});
+}
