@@ -6,7 +6,7 @@ readonly build_packages=(build-essential cmake ninja-build nlohmann-json3-dev li
   libpcre2-dev libutf8proc-dev)
 readonly example_packages=(libcli11-dev)
 readonly test_packages=('catch2|libcatch2-dev')
-readonly full_test_packages=(openmpi-bin iproute2 help2man file dpkg-dev pkg-config)
+readonly full_test_packages=(openmpi-bin iproute2 help2man file dpkg-dev pkg-config valgrind)
 readonly check_packages=(clang clang-format-14 clang-tidy-14 libc++-dev libc++abi-dev doxygen)
 
 jobs=${JOBS:-$(nproc)}

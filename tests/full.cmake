@@ -8,8 +8,8 @@ set(full
   # other builds, packages, a browser
   consumer headers_self_contained package_bare_root package_contents package_install_page
   package_subproject report_page
-  # long fault injection and fuzzing; threads under ThreadSanitizer
-  faults_address_space threads_sanitized)
+  # long fault injection and fuzzing; threads under ThreadSanitizer; counted instructions
+  faults_address_space threads_sanitized instructions)
 
 get_property(entries DIRECTORY PROPERTY TESTS)
 foreach(name IN LISTS entries)
