@@ -32,6 +32,15 @@ Tensor converted(const char* op, const std::string& name, const Tensor& x,
   }
 }
 
+// The inverse of a conversion, if there is one. `name` is that in the model, `from` the rule's pattern.
+Tensor converted_back(const std::string& name, const Tensor& x, const std::string& from,
+                      const Conversion& conversion) {
+  if (!conversion.there) return x;
+  check(bool(conversion.back), "save", name, ": not invertible: \"", from, "\" is ",
+        conversion.name, ", which has no inverse");
+  return converted("save", name, x, conversion.back);
+}
+
 int64_t total(const std::vector<Part>& parts) {
   int64_t sum = 0;
   for (const Part& part : parts) sum += part.share;
@@ -172,6 +181,17 @@ NameMap& NameMap::join(std::string from, std::string to, std::vector<int64_t> sh
   return add({Kind::join, std::move(pattern), {std::move(to)}, {}, std::move(shares)});
 }
 
+NameMap& NameMap::join_named(const std::vector<std::string>& from, const std::string& to,
+                             const std::vector<int64_t>& shares, const Conversion& conversion) {
+  check(!from.empty() && (shares.empty() || shares.size() == from.size()), "NameMap", "\"", to,
+        "\" is joined from ", from.size(), " tensors with ", shares.size(),
+        " shares; expected at least one tensor, and no shares or one per tensor");
+  const std::vector<NamePattern> all(from.begin(), from.end());
+  for (size_t i = 0; i < all.size(); ++i)
+    add({Kind::join, all[i], {to}, {.first = conversion}, shares, all, int64_t(i)});
+  return *this;
+}
+
 NameMap& NameMap::convert(std::string from, std::string to, Conversion conversion) {
   check(bool(conversion.there), "NameMap", "\"", from, "\" is converted without a function");
   return add({Kind::rename,
@@ -218,7 +238,10 @@ std::string NameMap::describe() const {
       notes.push_back(str("split along dimension ", rule.cut.dim));
       if (rule.cut.groups > 1) notes.back() += str(" in each of ", rule.cut.groups, " groups");
     }
-    if (rule.kind == Kind::join) notes.push_back("joined in the order of the numbers");
+    if (rule.kind == Kind::join)
+      notes.push_back(rule.joined.empty()
+                          ? "joined in the order of the numbers"
+                          : str("joined as part ", rule.number + 1, " of ", rule.joined.size()));
     if (rule.kind == Kind::copy) notes.push_back("to each");
     for (size_t i = 0; i < notes.size(); ++i) text += (i == 0 ? "; " : ", ") + notes[i];
     text += '\n';
@@ -271,17 +294,18 @@ std::vector<NameMap::Mapped> NameMap::operator()(const std::vector<NamedTensor>&
     }
     const Rule& rule = *found.rule;
     if (rule.kind == Kind::drop) continue;
+    const auto& forward = rule.cut.first.there;
+    const Tensor value =
+        forward ? converted("load", source.name, source.tensor, forward) : source.tensor;
     if (rule.kind == Kind::join) {
       const std::string target = fill(rule.to[0].to, found.holes);
-      const int64_t number = std::stoll(found.holes.numbers.back());
-      const auto [first, is_new] = joined[target].emplace(number, source);
+      const int64_t number =
+          rule.joined.empty() ? std::stoll(found.holes.numbers.back()) : rule.number;
+      const auto [first, is_new] = joined[target].emplace(number, NamedTensor{source.name, value});
       check(is_new, "load", one_line(source.name), ": is number ", number, " of ", one_line(target),
             ", and so is ", one_line(first->second.name));
       continue;
     }
-    const auto& forward = rule.cut.first.there;
-    const Tensor value =
-        forward ? converted("load", source.name, source.tensor, forward) : source.tensor;
     const Tensors pieces = rule.kind == Kind::split
                                ? cut("load", source.name, value, rule.to, rule.cut)
                                : Tensors(rule.to.size(), value);
@@ -367,22 +391,26 @@ std::vector<NamedTensor> NameMap::split_outputs(const std::string& name, const T
   return parts;
 }
 
-// Splits a joined tensor into its numbered parts.
+// Splits a joined tensor into its parts.
 std::vector<NamedTensor> NameMap::unjoin(const Rule& rule, const NamedTensor& whole,
                                          Holes holes) const {
   check(!rule.shares.empty(), "save", whole.name, ": not invertible: the shares of \"",
         rule.from.text(), "\" are not known");
   std::vector<Part> parts;
   for (const int64_t share : rule.shares) {
-    holes.numbers.push_back(std::to_string(parts.size()));
-    check(rule.from.filled_by(holes), "save", whole.name, ": not invertible: \"", rule.from.text(),
-          "\" → \"", rule.to[0].to, not_enough);
-    parts.push_back({with_prefixes(rule.from.fill(holes)), share});
-    holes.numbers.pop_back();
+    const bool named = !rule.joined.empty();
+    const NamePattern& from = named ? rule.joined[parts.size()] : rule.from;
+    if (!named) holes.numbers.push_back(std::to_string(parts.size()));
+    check(from.filled_by(holes), "save", whole.name, ": not invertible: \"", from.text(), "\" → \"",
+          rule.to[0].to, not_enough);
+    parts.push_back({with_prefixes(from.fill(holes)), share});
+    if (!named) holes.numbers.pop_back();
   }
   const Tensors pieces = cut("save", whole.name, whole.tensor, parts, {});
   std::vector<NamedTensor> result;
-  for (size_t i = 0; i < parts.size(); ++i) result.push_back({parts[i].to, pieces[i]});
+  for (size_t i = 0; i < parts.size(); ++i)
+    result.push_back(
+        {parts[i].to, converted_back(whole.name, pieces[i], rule.from.text(), rule.cut.first)});
   return result;
 }
 
@@ -401,11 +429,7 @@ Tensor NameMap::assembled(const std::string& name, const Rule& rule,
         ": the model has only ", parts.size(), " of the ", rule.to.size(),
         " parts of this tensor, for example ", names[0]);
   Tensor whole = rule.kind == Kind::split ? uncut(pieces, names, rule.to, rule.cut) : pieces[0];
-  const Conversion& conversion = rule.cut.first;
-  if (!conversion.there) return whole;
-  check(bool(conversion.back), "save", names[0], ": not invertible: \"", rule.from.text(), "\" is ",
-        conversion.name, ", which has no inverse");
-  return converted("save", names[0], whole, conversion.back);
+  return converted_back(names[0], whole, rule.from.text(), rule.cut.first);
 }
 
 std::vector<NamedTensor> NameMap::backwards(const std::vector<NamedTensor>& model) const {

@@ -77,6 +77,10 @@ class NameMap {
   /// Concatenates all tensors that map to `to` along dimension 0, in the order of their numbers
   /// (the last "{}"). To save the tensor again, `shares` must have the sizes of parts 0, 1, ….
   NameMap& join(std::string from, std::string to, std::vector<int64_t> shares = {});
+  /// Concatenates the tensors `from` along dimension 0 in this order, each after the conversion. To
+  /// save the tensor again, `shares` must have the sizes of the parts.
+  NameMap& join_named(const std::vector<std::string>& from, const std::string& to,
+                      const std::vector<int64_t>& shares = {}, const Conversion& conversion = {});
   /// Renames a tensor and converts its value by conversion.there.
   NameMap& convert(std::string from, std::string to, Conversion conversion);
   /// Renames a tensor and converts its value by `f`, which has no inverse: the tensor cannot be
@@ -134,7 +138,9 @@ class NameMap {
     NamePattern from;
     std::vector<Part> to;
     SplitOptions cut = {};
-    std::vector<int64_t> shares = {};  // for join
+    std::vector<int64_t> shares = {};      // for join
+    std::vector<NamePattern> joined = {};  // for join_named: all parts, and which one `from` is
+    int64_t number = 0;
   };
   struct Found {
     const Rule* rule = nullptr;  // null: no rule matches, the name is not changed

@@ -5,6 +5,7 @@
 #include "nn/files/weights.h"
 #include "nn/linear.h"
 #include "ops/create.h"
+#include "ops/elementwise.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
@@ -83,6 +84,47 @@ TEST_CASE("NameMap: join orders parts by their numbers, wherever they are in the
   CHECK_THROWS_WITH(map({{"bias.0", zeros({})}}), Containing("bias.0: file has f32 []"));
   CHECK_THROWS_WITH(NameMap().join("bias", "b"),
                     "[NameMap] \"bias\" has no {}, which orders the parts");
+}
+
+TEST_CASE("NameMap: join_named concatenates tensors in the order of their names") {
+  const nn::Conversion plus_one{"plus 1", [](const Tensor& x) { return x + 1; },
+                                [](const Tensor& x) { return x - 1; }};
+  const NameMap map =
+      NameMap()
+          .join_named({"[m.]{}.q", "[m.]{}.k", "[m.]{}.v"}, "layers.{}.w", {2, 1, 3}, plus_one)
+          .rename("{}.w", "layers.{}.w");
+  const std::vector<NamedTensor> file = {
+      {"m.4.v", arange(3).to(f32)}, {"m.4.q", full({2}, 7)}, {"m.4.k", full({1}, 5)}};
+  const auto joined = map(file);
+  REQUIRE(names_of(joined) == Names{"layers.4.w"});
+  CHECK(joined[0].tensor.tensor.to_vector<double>() == std::vector<double>{8, 8, 6, 1, 2, 3});
+  CHECK(map.is_joined("4.k"));
+  CHECK_FALSE(map.whole("layers.4.w").has_value());
+  const auto back = map.backwards({joined[0].tensor});
+  REQUIRE(back.size() == 3);
+  for (size_t i = 0; i < 3; ++i) {
+    CHECK(back[i].name == Names{"m.4.q", "m.4.k", "m.4.v"}[i]);
+    CHECK(back[i].tensor.to_vector<double>() ==
+          std::vector<std::vector<double>>{{7, 7}, {5}, {0, 1, 2}}[i]);
+  }
+  CHECK(map.describe() ==
+        "[m.]{}.q  → layers.{}.w; plus 1, joined as part 1 of 3\n"
+        "[m.]{}.k  → layers.{}.w; plus 1, joined as part 2 of 3\n"
+        "[m.]{}.v  → layers.{}.w; plus 1, joined as part 3 of 3\n"
+        "{}.w      → layers.{}.w\n");
+  CHECK_THROWS_WITH(map({{"4.q", zeros({2})}, {"m.4.q", ones({2})}}),
+                    "[load] m.4.q: is number 0 of layers.4.w, and so is 4.q");
+  CHECK_THROWS_WITH(
+      NameMap().join_named({"q", "k"}, "w", {1}),
+      Containing("\"w\" is joined from 2 tensors with 1 shares; expected at least one tensor"));
+  CHECK_THROWS_WITH(NameMap().join_named({}, "w"), Containing("joined from 0 tensors"));
+  CHECK_THROWS_WITH(NameMap().join_named({"q", "k.{}"}, "w", {1, 1}).backwards({{"w", ones({2})}}),
+                    Containing("\"k.{}\" → \"w\": the name in the model has too few"));
+  CHECK_THROWS_WITH(
+      NameMap()
+          .join_named({"q", "k"}, "w", {1, 1}, {"halved", [](const Tensor& x) { return x / 2; }})
+          .backwards({{"w", ones({2})}}),
+      Containing("\"q\" is halved, which has no inverse"));
 }
 
 TEST_CASE("NameMap: two tensors with the same number cannot be joined") {
