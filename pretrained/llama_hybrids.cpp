@@ -1,5 +1,7 @@
 #include "pretrained/llama_hybrids.h"
 
+#include <algorithm>
+
 #include "nn/attention/gated_linear_attention.h"
 #include "nn/positions/rotary.h"
 #include "pretrained/files/published_names.h"
@@ -39,11 +41,13 @@ Attention gated_delta_net(JsonReader& c, const LayerOptions& layer, const DeltaS
 }
 
 // Sets linear attention in the layers of the type "linear_attention". Its name differs from that of
-// softmax attention, so that each parameter has one name in the file.
+// softmax attention, so that each parameter has one name in the file. Its layers have
+// NormPlace::pre, whatever the others have.
 void set_linear_layers(LanguageModel::Options& o, const std::vector<bool>& is_linear,
                        const Attention& linear) {
   o.vary_layer = [=](int64_t i, LayerOptions& layer) {
     if (!is_linear[size_t(i)]) return;
+    layer.norm = NormPlace::pre;
     layer.mixer = [=](Module& parent, int64_t) {
       return std::make_unique<MultiHeadAttention>(parent, "linear_attention", linear);
     };
@@ -106,13 +110,48 @@ LanguageModelConfig qwen3_5_moe_config(JsonReader& c) {
   return m;
 }
 
+// OLMo Hybrid: layers of OLMo 2, RoPE or none, and layers with norms before the branches and Gated
+// DeltaNet, whose state may have negative eigenvalues.
+LanguageModelConfig olmo_hybrid_config(JsonReader& c) {
+  LanguageModelConfig m = llama_like(c, {.one_rope = false});
+  LanguageModel::Options& o = m.options;
+  o.layer.norm = NormPlace::output;
+  c.require("mlp_bias", false);  // transformers does not read it
+  Attention& a = o.layer.attention;
+  a.qk_norm =
+      Norm::Options{.dim = a.n_heads * a.d_key, .eps = o.layer.norm_eps, .kind = NormKind::rms};
+  if (!has_null_theta(c)) a.position = rope(m, rotary_options(c, a.d_key, {.max_length = 65536}));
+
+  const int64_t n = o.n_layers;
+  const auto is_linear = layers_of_type(c, n, {"linear_attention"}, [=](int64_t i) {
+    return i % 4 != 3 && (n > 3 || i + 1 < n);  // the last one if no other has softmax attention
+  });
+  const int64_t n_linear = std::count(is_linear.begin(), is_linear.end(), true);
+  if (n_linear == 0 || n_linear == n)
+    c.refuse(str(n_linear, " of ", n, " layers have linear attention; must be some but not all"));
+  DeltaSizes sizes{.key_heads = c.size("linear_num_key_heads", a.n_heads),
+                   .value_heads = a.n_heads};
+  sizes.d_key = c.size("linear_key_head_dim",
+                       std::max<int64_t>(3 * o.layer.d_model / (4 * sizes.key_heads), 1));
+  sizes.d_value = 2 * sizes.d_key;
+  const Attention linear = gated_delta_net(
+      c, o.layer, sizes,
+      {.negative_eigenvalues = c.flag("linear_allow_neg_eigval", true), .norm_eps = 1e-5});
+  set_linear_layers(o, is_linear, linear);
+  c.ignore({"linear_a_log_min", "linear_a_log_max", "linear_dt_min", "linear_dt_max",
+            "linear_dt_init_floor"});  // initial values
+  m.names = olmo_hybrid_names(o, is_linear, linear);
+  return m;
+}
+
 }  // namespace
 
 const std::vector<std::pair<std::string, MakeConfig>>& llama_hybrids() {
   static const std::vector<std::pair<std::string, MakeConfig>> all{
       {"qwen3_next", qwen3_next_config},
       {"qwen3_5_text", qwen3_5_config},
-      {"qwen3_5_moe_text", qwen3_5_moe_config}};
+      {"qwen3_5_moe_text", qwen3_5_moe_config},
+      {"olmo_hybrid", olmo_hybrid_config}};
   return all;
 }
 

@@ -165,6 +165,12 @@ RotaryOptions rotary_options(JsonReader& c, int64_t d, const RopeFields& f) {
   return read_rope(c, *given, d, f, theta, share);
 }
 
+bool has_null_theta(JsonReader& c) {
+  const std::optional<JsonReader> given = rope_object(c);
+  const JsonReader& r = given && given->is_present("rope_theta") ? *given : c;
+  return r.is_present("rope_theta") && !r.has("rope_theta");
+}
+
 double rope_score_factor(JsonReader& c) {
   std::optional<JsonReader> given = rope_object(c);
   const double factor = given ? mscale_of_all(*given) : 1;

@@ -28,6 +28,9 @@ struct RopeFields {
 /// refused.
 RotaryOptions rotary_options(JsonReader& config, int64_t d, const RopeFields& fields);
 
+/// True if the base of RoPE is null: then OLMo Hybrid has no RoPE.
+bool has_null_theta(JsonReader& config);
+
 /// Returns the factor of the scores with which DeepSeek's models compensate for YaRN, from the field
 /// "mscale_all_dim" of the parameters of RoPE: (0.1 mscale_all_dim ln(factor) + 1)²; 1 without it.
 double rope_score_factor(JsonReader& config);

@@ -72,6 +72,39 @@ NameMap qwen3_5_names(const LanguageModel::Options& o, const MultiHeadAttention:
   return llama_names(o).prefer(map);
 }
 
+NameMap olmo_hybrid_names(const LanguageModel::Options& o, const std::vector<bool>& is_linear,
+                          const MultiHeadAttention::Options& l) {
+  const int64_t keys = l.n_heads * l.d_key, values = l.n_value_heads * l.d_value;
+  NameMap map;
+  map.join_named({str(linear, "q_conv1d.weight"), str(linear, "k_conv1d.weight"),
+                  str(linear, "v_conv1d.weight")},
+                 str(delta, "kernel.convolution.weight"), {keys, keys, values}, filters());
+  for (const auto& [from, to] : {std::pair<const char*, const char*>{"q_proj", "q"},
+                                 {"k_proj", "k"},
+                                 {"v_proj", "v"},
+                                 {"o_proj", "out"},
+                                 {"g_proj", "kernel.gate"},
+                                 {"b_proj", "kernel.beta"},
+                                 {"a_proj", "kernel.decay"},
+                                 {"o_norm", "kernel.norm"}})
+    map.rename(str(linear, from, ".weight"), str(delta, to, ".weight"));
+  for (size_t i = 0; i < is_linear.size(); ++i) {
+    const auto norm = [&](const char* from, const char* to) {
+      map.rename(str("[model.]layers.", i, ".", from, ".weight"),
+                 str("layers.", i, ".", to, ".weight"));
+    };
+    if (is_linear[i]) {
+      norm("attention_layer_norm", "norm1");
+      norm("feedforward_layer_norm", "norm2");
+    } else {
+      norm("post_attention_layernorm", "norm1");
+      norm("feedforward_layer_norm", "norm1");  // as transformers saves it
+      norm("post_feedforward_layernorm", "norm2");
+    }
+  }
+  return llama_names(o).prefer(delta_names().prefer(map));  // delta_names() has one convolution
+}
+
 namespace {
 
 // From matrices side by side, [E, out, in], to their rows one below the other.

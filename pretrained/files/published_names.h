@@ -63,6 +63,10 @@ NameMap qwen3_next_names(const LanguageModel::Options& options,
 /// Returns the names of Qwen3.5, without images, likewise.
 NameMap qwen3_5_names(const LanguageModel::Options& options,
                       const MultiHeadAttention::Options& linear);
+/// Returns the names of OLMo Hybrid, whose convolution of q, k and v is three tensors. `linear` are the
+/// options of the layers i with is_linear[i]; the norms of the other layers follow the branches.
+NameMap olmo_hybrid_names(const LanguageModel::Options& options, const std::vector<bool>& is_linear,
+                          const MultiHeadAttention::Options& linear);
 /// Returns the names of Inkling without images and sound. has_experts[i] is true if layer i has
 /// `experts`. Drops the layers for multi-token prediction.
 NameMap inkling_names(const LanguageModel::Options& options, const std::vector<bool>& has_experts,

@@ -161,6 +161,14 @@ MODELS = {
         **HYBRID | dict(linear_num_value_heads=2, linear_key_head_dim=5), **EXPERTS | dict(num_experts_per_tok=3),
         head_dim=12, tie_word_embeddings=True, full_attention_interval=2, rope_parameters={
             "rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 1.0})),
+    "olmo_hybrid": (t.OlmoHybridForCausalLM, t.OlmoHybridConfig(
+        **HYBRID, head_dim=12, rms_norm_eps=1e-3, pad_token_id=0, eos_token_id=3)),
+    "olmo_hybrid-tied": (t.OlmoHybridForCausalLM, t.OlmoHybridConfig(
+        **HYBRID | dict(num_key_value_heads=1, linear_num_key_heads=3, linear_num_value_heads=3), pad_token_id=0,
+        tie_word_embeddings=True, attention_bias=True, linear_allow_neg_eigval=False, linear_conv_kernel_dim=3,
+        layer_types=["full_attention", "linear_attention"] * 2, rope_parameters={"rope_theta": None})),
+    "olmo_hybrid-defaults": (t.OlmoHybridForCausalLM, t.OlmoHybridConfig(
+        **LLAMA | dict(num_hidden_layers=5, num_key_value_heads=4), pad_token_id=0, rope_parameters=YARN)),
     "inkling_text": (t.InklingForCausalLM, t.InklingTextConfig(
         **INKLING, num_hidden_layers=4, layer_types=["hybrid_sliding", "hybrid"] * 2,
         mlp_layer_types=["dense", "sparse", "sparse", "dense"], log_scaling_n_floor=7, logits_mup_width_multiplier=3.0)),
@@ -255,6 +263,7 @@ ADAPTERS = {
     "llama": dict(r=4, lora_alpha=10, lora_dropout=0.1, target_modules=ALL_LINEAR, task_type="CAUSAL_LM"),
     "qwen3_next-equal-heads": dict(r=2, target_modules=["q_proj", "in_proj_qkvz", "in_proj_ba", "o_proj", "out_proj"]),
     "qwen3_5": dict(r=3, lora_alpha=5, target_modules="all-linear"),
+    "olmo_hybrid": dict(r=2, lora_alpha=7, target_modules="all-linear"),
     "qwen2": dict(r=2, lora_alpha=3, use_rslora=True, target_modules="all-linear", init_lora_weights="gaussian"),
     "gpt2": dict(r=3, target_modules=["c_attn", "c_fc", "c_proj"], fan_in_fan_out=True, modules_to_save=[]),
     "gpt_neox": dict(r=3, target_modules=["query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h"],

@@ -1,6 +1,7 @@
 // What config.json means for models whose layers have experts, linear attention or latents.
 #include <cmath>
 #include <memory>
+#include <set>
 
 #include "stretto_pretrained.h"
 #include "tests/pretrained/config_of.h"
@@ -115,6 +116,117 @@ TEST_CASE("the layers of a config.json that have linear attention", "[pretrained
   CHECK(error("qwen3_5_text", mrope) == "(nothing thrown)");
   CHECK_THAT(error("qwen3_next", mrope), Containing("\"mrope_section\""));
   CHECK_THAT(refused("qwen3_5_text", R"("num_experts": 4)"), Containing("\"num_experts\" = 4"));
+}
+
+TEST_CASE("the layers of OLMo Hybrid", "[pretrained]") {
+  const std::string type = "olmo_hybrid";
+  const auto layers = [&](const std::string& more) {  // 1: linear attention
+    const nn::LanguageModel::Options o = options_of(type, llama_fields(more));
+    Integers all;
+    for (int64_t i = 0; i < o.n_layers; ++i) {
+      nn::LayerOptions layer = o.layer;
+      o.vary_layer(i, layer);
+      all.push_back(layer.mixer ? 1 : 0);
+      CHECK(layer.norm == (layer.mixer ? nn::NormPlace::pre : nn::NormPlace::output));
+    }
+    return all;
+  };
+  const std::string types = R"("layer_types": ["linear_attention", "linear_attention", )";
+  CHECK(layers("") == Integers{1, 1, 0});  // not only linear attention
+  CHECK(layers(R"("layer_types": ["full_attention", "linear_attention", "full_attention"])") ==
+        Integers{0, 1, 0});
+  const nn::LanguageModel::Options five =
+      options_of(type, R"({"vocab_size": 13, "hidden_size": 16, "intermediate_size": 12,
+      "num_hidden_layers": 5, "num_attention_heads": 4})");
+  const nn::LanguageModel by_default(five);
+  for (const size_t i : {0, 1, 2, 4}) {
+    const auto& mixer =
+        dynamic_cast<const nn::MultiHeadAttention&>(*by_default.layers[int64_t(i)].mixer);
+    CHECK(mixer.options.n_heads == 4);
+    CHECK(mixer.options.n_value_heads == 4);
+    CHECK(mixer.options.d_key == 3);
+    CHECK(mixer.options.d_value == 6);
+    CHECK(mixer.get_parameter("kernel.convolution.weight").size(1) == 4);
+  }
+  const nn::MultiHeadAttention::Options& softmax = by_default.layers[3].self_attention().options;
+  CHECK(softmax.n_kv_heads == 4);
+  CHECK(softmax.qk_norm->dim == 16);
+  CHECK(*softmax.qk_norm->eps == 1e-6);
+
+  // The base of RoPE; 0 without RoPE.
+  const auto base = [&](const std::string& more) {
+    const nn::LanguageModel model(options_of(type, llama_fields(more)));
+    for (const auto& [name, part] : model.layers[2].self_attention().children())
+      if (name == "position") {
+        const auto* rope = dynamic_cast<nn::Rotary*>(part);
+        return rope ? rope->options.base : 0.0;
+      }
+    return 0.0;
+  };
+  CHECK(base("") == 1e4);
+  CHECK(base(R"("rope_parameters": null)") == 1e4);
+  CHECK(base(R"("rope_theta": 500)") == 500);
+  CHECK(base(R"("rope_theta": null)") == 0);
+  CHECK(base(R"("rope_parameters": null, "rope_theta": null)") == 0);  // as transformers converts
+  CHECK(base(R"("rope_parameters": {"rope_theta": null, "rope_type": "default"})") == 0);
+  CHECK(base(R"("rope_parameters": {"rope_theta": 500}, "rope_theta": null)") == 500);
+  CHECK_THAT(error(type, R"("rope_parameters": {"rope_theta": null}, "rope_theta": 500)"),
+             Containing("\"rope_theta\" = 500"));
+
+  CHECK_THAT(error(type, types + R"("linear_attention"])"),
+             Containing("3 of 3 layers have linear attention; must be some but not all"));
+  CHECK_THAT(
+      error(type, R"("layer_types": ["full_attention", "full_attention", "full_attention"])"),
+      Containing("0 of 3 layers have linear attention"));
+  CHECK_THAT(error(type, types + R"("sliding_attention"])"), Containing("\"sliding_attention\""));
+  CHECK_THAT(error(type, R"("linear_num_key_heads": 3)"),
+             Containing("\"linear_num_value_heads\" is 4, not a multiple of"));
+  CHECK_THAT(error(type, R"("hidden_act": "relu")"), Containing("\"hidden_act\" must be"));
+  CHECK_THAT(error(type, R"("mlp_bias": true)"), Containing("\"mlp_bias\" is true"));
+  CHECK_THAT(error(type, R"("sliding_window": 4)"), Containing("\"sliding_window\" = 4"));
+  CHECK(error(type, R"("linear_a_log_min": 1, "linear_a_log_max": 2, "linear_dt_min": 0.1,
+      "linear_dt_max": 0.2, "linear_dt_init_floor": 0.1)") == "(nothing thrown)");
+}
+
+TEST_CASE("the names of OLMo Hybrid in files and in transformers", "[pretrained]") {
+  nn::files::JsonReader c =
+      nn::files::JsonReader::parse("load_pretrained", "config.json", llama_fields(""));
+  const nn::pretrained::LanguageModelConfig config =
+      nn::pretrained::language_model_config("olmo_hybrid", c);
+  const auto target = [&](const std::string& name) {
+    const std::vector<std::string> all = config.names.targets("model.layers." + name + ".weight");
+    return all.size() == 1 ? all[0] : "";
+  };
+  CHECK(target("0.attention_layer_norm") == "layers.0.norm1.weight");
+  CHECK(target("0.feedforward_layer_norm") == "layers.0.norm2.weight");
+  CHECK(target("0.input_layernorm") == "layers.0.norm1.weight");
+  CHECK(target("0.post_attention_layernorm") == "layers.0.norm2.weight");
+  CHECK(target("2.post_attention_layernorm") == "layers.2.norm1.weight");
+  CHECK(target("2.feedforward_layer_norm") == "layers.2.norm1.weight");
+  CHECK(target("2.post_feedforward_layernorm") == "layers.2.norm2.weight");
+  for (const char* convolution : {"conv1d", "q_conv1d", "k_conv1d", "v_conv1d"})
+    CHECK(target(std::string("1.linear_attn.") + convolution) ==
+          "layers.1.linear_attention.kernel.convolution.weight");
+
+  nn::LanguageModel model(config.options);
+  std::set<std::string> saved;
+  for (const nn::NamedTensor& n : config.names.backwards(model.named_parameters()))
+    saved.insert(n.name);
+  for (const char* name :
+       {"0.attention_layer_norm", "0.feedforward_layer_norm", "2.post_attention_layernorm",
+        "2.post_feedforward_layernorm", "0.linear_attn.q_conv1d", "0.linear_attn.v_conv1d"}) {
+    INFO(name);
+    CHECK(saved.contains(str("model.layers.", name, ".weight")));
+  }
+
+  model.to(f64);
+  model.eval();
+  const NoGrad guard;
+  const Tensor tokens = randint(0, 13, {2, 9});
+  nn::LanguageModel::Cache cache;
+  const Tensor first = model(tokens.slice(1, 0, 4), &cache);
+  CHECK(testing::worst_error(cat({first, model(tokens.slice(1, 4), &cache)}, 1), model(tokens)) <
+        1e-12);
 }
 
 TEST_CASE("the latents and experts of DeepSeek", "[pretrained]") {
