@@ -139,9 +139,20 @@ TEST_CASE("the layers of OLMo Hybrid", "[pretrained]") {
       options_of(type, R"({"vocab_size": 13, "hidden_size": 16, "intermediate_size": 12,
       "num_hidden_layers": 5, "num_attention_heads": 4})");
   const nn::LanguageModel by_default(five);
-  for (const size_t i : {0, 1, 2, 4}) {
-    const auto& mixer =
-        dynamic_cast<const nn::MultiHeadAttention&>(*by_default.layers[int64_t(i)].mixer);
+  const auto kernel = [](const nn::LanguageModel& model) {  // of the first layer
+    for (const auto& [name, part] : model.layers[0].mixer->children())
+      if (name == "kernel") return dynamic_cast<nn::GatedLinearKernel&>(*part).options;
+    return nn::GatedLinearKernelOptions();
+  };
+  CHECK(kernel(by_default).negative_eigenvalues);
+  CHECK(kernel(by_default).norm_eps == 1e-5);
+  const nn::LanguageModel positive(
+      options_of(type, llama_fields(R"("linear_allow_neg_eigval": false, "rms_norm_eps": 0.25)")));
+  CHECK(kernel(positive).taps == 4);
+  CHECK_FALSE(kernel(positive).negative_eigenvalues);
+  CHECK(kernel(positive).norm_eps == 1e-5);  // not "rms_norm_eps"
+  for (const int64_t i : {0, 1, 2, 4}) {
+    const auto& mixer = dynamic_cast<const nn::MultiHeadAttention&>(*by_default.layers[i].mixer);
     CHECK(mixer.options.n_heads == 4);
     CHECK(mixer.options.n_value_heads == 4);
     CHECK(mixer.options.d_key == 3);
