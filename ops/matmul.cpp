@@ -4,6 +4,7 @@
 
 #include "autograd/tape.h"
 #include "core/gemm/gemm.h"
+#include "core/gemm/kernels.h"
 #include "core/parallel.h"
 #include "cuda/linear.h"
 #include "cuda/matmul.h"
@@ -59,14 +60,26 @@ void multiply(bool threads, int64_t m, int64_t n, int64_t k, MatrixRef<T> a, Mat
             : gemm(m, n, k, T(1), a, b, T(0), c, ldc);
 }
 
+// Converts matrices. A matrix that is stored transposed stays so.
+Tensor converted(const Tensor& x, DType type) {
+  const bool transposed = x.strides()[x.dim() - 2] == 1 && x.size(-1) > 1;
+  return transposed ? x.transpose(-1, -2).to(type).transpose(-1, -2) : x.to(type);
+}
+
+Tensor linear_product(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                      const Shape& shape);
+
 // a [.., M, K] · b [.., K, N] on the CPU, detached, both at least 2-d.
 Tensor product(Tensor a, Tensor b, const Shape& batch) {
-  if (a.dtype() == bf16 && !has_bf16_products())
-    return product(a.to(f32), b.to(f32), batch).to(bf16);
   const int64_t m = a.size(-2), k = a.size(-1), n = b.size(-1);
   Shape shape = batch;
   shape.push_back(m);
   shape.push_back(n);
+  if (a.dtype() == bf16 && !has_bf16_products()) {
+    if (batch.numel() == 1 && m <= kernels::few_rows)
+      return linear_product(a, b.reshape({k, n}).t(), {}, shape);
+    return product(converted(a, f32), converted(b, f32), batch).to(bf16);
+  }
   Tensor y = empty(shape, options_of(a));
   auto run = [&]<class T>() {
     const MatrixRef<T> ma = matrix<T>(a), mb = matrix<T>(b);
@@ -138,7 +151,7 @@ Tensor linear_product(const Tensor& x, const Tensor& weight, const Tensor& bias,
       return y.to(bf16);
     }
   }
-  w = weight.to(wide);
+  w = converted(weight, wide);
   auto run = [&]<class T>() {
     MatrixRef<T> m = matrix<T>(w);
     m.transposed = !m.transposed;

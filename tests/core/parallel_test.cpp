@@ -126,6 +126,19 @@ TEST_CASE("many short jobs in a row are all run", "[core]") {
   CHECK(wrong == 0);
 }
 
+TEST_CASE("two threads work at the same time", "[core]") {
+  const Threads guard(2);
+  std::atomic<int> here{0};
+  int met = 0;
+  parallel_for(2, 1, [&](int64_t begin, int64_t) {
+    ++here;
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (here < 2 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    if (begin == 0) met = here;
+  });
+  CHECK(met == 2);
+}
+
 TEST_CASE("no more threads work than set_num_threads() allows", "[core]") {
   std::mutex mutex;
   std::set<std::thread::id> ids;
