@@ -47,8 +47,10 @@ struct AttentionOptions {
   RelativeTable relative_values = {};  ///< V: added to the values.
   RelativeTable relative_bias = {};    ///< b: a scalar per relative position and head; not scaled.
   Tensor bias = {};                    ///< Broadcasts to [B, H, M, N]; not scaled.
-  /// [H]: the score of a further key of each head, after the soft cap, whose value is zero. The
-  /// softmax weights of a query then add up to less than 1 (learned attention sinks, gpt-oss 2025).
+  /// [H] or [B, H, M]: the score of a further key of each head, or of each query and head (Inkling
+  /// 2), after the soft cap, whose value is zero. The softmax weights of a query then add up to less
+  /// than 1 (learned attention sinks, gpt-oss 2025). [B, H, M] has no gradient of the gradient in
+  /// the fused implementation, and is composed on a GPU.
   Tensor sinks = {};
 
   double dropout = 0;                         ///< Dropout probability of the softmax weights.

@@ -11,18 +11,28 @@
 namespace stretto {
 namespace {
 
+// Attention with a sink for each query and head [B, H, M], fused: the softmax of the keys, times
+// their share e^lse / (e^lse + e^sink) of all weights.
+Tensor attention_beside_sinks(AttentionOperands x) {
+  const Tensor sinks = std::exchange(x.options.sinks, {});
+  const Tensors out_and_lse = fused_attention_with_lse(x);
+  return out_and_lse[0] * sigmoid(out_and_lse[1] - sinks).unsqueeze(-1);
+}
+
 // Attention to keys without hidden NaN or infinity; for `huge` see HiddenKeys. Unless the fused
 // implementation multiplies bf16 natively, bf16 inputs are computed in f32.
 Tensor attention_of(const AttentionOperands& x, bool huge) {
   const bool composed = x.options.implementation == Implementation::composed,
-             on_cpu = x.q.device().is_cpu();
-  if (!on_cpu && !composed)
+             on_cpu = x.q.device().is_cpu(),
+             sinks_of_queries = x.options.sinks.defined() && x.options.sinks.dim() == 3;
+  if (!on_cpu && !composed && !sinks_of_queries)
     if (const std::optional<Tensor> y = cuda_attention(x)) return *y;
   const bool fused = on_cpu && !composed;
   const DType type = x.q.dtype();
-  if (is_narrow(type) && !(fused && fused_attention_takes(type)))
+  if (is_narrow(type) && !(fused && fused_attention_takes(type) && !sinks_of_queries))
     return attention_of(converted(fused ? with_short_tables(x, f32) : x, f32), huge).to(type);
-  return fused ? fused_attention(x) : composed_attention(x, huge);
+  if (!fused) return composed_attention(x, huge);
+  return sinks_of_queries ? attention_beside_sinks(x) : fused_attention(x);
 }
 
 AttentionOperands checked(const Tensor& q, const Tensor& k, const Tensor& v, AttentionOptions&& o) {

@@ -45,8 +45,9 @@ Tensor composed_scores(const AttentionOperands& x) {
 
 Tensor softmax_with_sinks(const Tensor& scores, const Tensor& sinks) {
   if (!sinks.defined()) return softmax(scores, -1);
-  const Tensor column = sinks.reshape({sinks.size(0), 1, 1})
-                            .expand({scores.size(0), scores.size(1), scores.size(2), 1});
+  const Tensor each = sinks.dim() == 1 ? sinks.unsqueeze(1) : sinks;  // [H, 1] or [B, H, M]
+  const Tensor column =
+      each.unsqueeze(-1).expand({scores.size(0), scores.size(1), scores.size(2), 1});
   return softmax(cat({scores, column}, -1), -1).slice(-1, 0, -1);
 }
 

@@ -185,7 +185,8 @@ Tensors fused_attention_with_lse(const AttentionOperands& inputs) {
   return record("attention_with_lse", x.tensors(), {out, lse},
                 [saved = SavedAttention(x), rescaling = rescaling](Backward& b) {
                   check(!grad_enabled(), "attention_with_lse",
-                        "has no gradient of its gradient; use attention()");
+                        "has no gradient of its gradient; use attention(), without sinks of "
+                        "queries or with Implementation::composed");
                   const AttentionOperands y = saved();
                   return gradients(y, rescaling, b.grad(0), b.needs(y.index_of(y.options.bias)),
                                    b.grad(1).contiguous());

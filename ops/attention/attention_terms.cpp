@@ -103,8 +103,10 @@ void check_attention(const AttentionOperands& inputs) {
   check(!o.relative_query.defined() || o.relative_keys.defined(), op,
         "relative_query is set without relative_keys, whose rows it multiplies");
   check_dtype("sinks ", o.sinks);
-  check(!o.sinks.defined() || o.sinks.shape() == Shape{heads}, op, "sinks ", o.sinks, "; must be [",
-        heads, "], one score per head");
+  check(!o.sinks.defined() || o.sinks.shape() == Shape{heads} ||
+            o.sinks.shape() == Shape{batch, heads, m},
+        op, "sinks ", o.sinks, "; must be [", heads, "], one score per head, or [", batch, ", ",
+        heads, ", ", m, "]");
   check_table("key", o.relative_keys, heads, (p.defined() ? p : q).size(3), inputs);
   check_table("value", o.relative_values, heads, v.size(3), inputs);
   check_table("bias", o.relative_bias, heads, -1, inputs);

@@ -239,6 +239,11 @@ auto scores_of(const Tensor& queries, const Tensor& keys, const AttentionOptions
   };
 }
 
+// The score of the sink of a query.
+double sink_of(const Values& sinks, int64_t b, int64_t h, int64_t i) {
+  return sinks.shape.dim() == 3 ? sinks(b, h, i) : sinks(h);
+}
+
 }  // namespace
 
 Tensor attention_weights(const Tensor& queries, const Tensor& keys, const AttentionOptions& o) {
@@ -252,7 +257,7 @@ Tensor attention_weights(const Tensor& queries, const Tensor& keys, const Attent
       for (int64_t i = 0; i < m; ++i) {
         std::vector<double> row;
         for (int64_t j = 0; j < n; ++j) row.push_back(score(b, h, i, j));
-        row = softmax(row, sinks(h));
+        row = softmax(row, sink_of(sinks, b, h, i));
         weights.insert(weights.end(), row.begin(), row.end());
       }
   return stretto::tensor(weights, {batch, heads, m, n});
@@ -269,13 +274,15 @@ Tensor attention(const Tensor& queries, const Tensor& keys, const Tensor& values
   for (int64_t b = 0; b < batch; ++b)
     for (int64_t h = 0; h < heads; ++h) {
       const int64_t g = h * groups / heads;
-      const std::vector<double> y = attend(
-          m, n, width, [&](int64_t i, int64_t j) { return score(b, h, i, j); },
-          [&](int64_t i, int64_t j, int64_t d) {
-            return v(b, g, j, d) + value_table(h, j - (i + n - m), d);
-          },
-          sinks(h));
-      out.insert(out.end(), y.begin(), y.end());
+      for (int64_t i = 0; i < m; ++i) {
+        const std::vector<double> y = attend(
+            1, n, width, [&](int64_t, int64_t j) { return score(b, h, i, j); },
+            [&](int64_t, int64_t j, int64_t d) {
+              return v(b, g, j, d) + value_table(h, j - (i + n - m), d);
+            },
+            sink_of(sinks, b, h, i));
+        out.insert(out.end(), y.begin(), y.end());
+      }
     }
   return stretto::tensor(out, {batch, heads, m, width});
 }

@@ -173,7 +173,17 @@ TEST_CASE("attention gradients: they equal finite differences") {
       {.queries = 4, .d = 2, .causal = true, .relative_bias = true, .prefix = true, .sinks = true},
       {.queries = 5, .d = 2, .window = 2, .table = 3, .window_after = 2, .global = 1},
       {.queries = 4, .d = 2, .bias = "HMN", .dropout = 0.2, .hidden = "BMN", .soft_cap = 0.7},
-      {.queries = 4, .d = 2, .padded = -1, .sinks = true, .soft_cap = 0.5}};
+      {.queries = 4, .d = 2, .padded = -1, .sinks = true, .soft_cap = 0.5},
+      {.queries = 4, .d = 2, .padded = -1, .sinks = true, .query_sinks = true, .soft_cap = 0.5},
+      {.heads = 4,
+       .key_heads = 2,
+       .queries = 5,
+       .d = 2,
+       .causal = true,
+       .table = 3,
+       .dropout = 0.3,
+       .sinks = true,
+       .query_sinks = true}};
   for (const AttentionSetup& s : setups)
     for (const Implementation implementation : testing::implementations()) {
       INFO(testing::describe(s) << ", " << name(implementation));

@@ -224,7 +224,7 @@ TEST_CASE("attention: masks that do not fit are refused by name") {
   AttentionOptions o;
   o.sinks = zeros({3});
   CHECK(testing::error_of<Error>([&] { attention(q, k, k, o); }) ==
-        "[attention] sinks f32 [3]; must be [4], one score per head");
+        "[attention] sinks f32 [3]; must be [4], one score per head, or [2, 4, 3]");
   o.sinks = zeros({4});
   CHECK(testing::error_of<Error>([&] { attention_with_lse(q, k, k, o); }) ==
         "[attention_with_lse] q f32 [2, 4, 3, 8]; accepted: f32 and f64 on the CPU, fused, without "

@@ -17,7 +17,11 @@ std::string describe(const AttentionSetup& s) {
              s.relative_bias ? ", lag bias" : "", s.values ? ", value table" : "", ", bias ",
              s.bias, ", scale ", s.scale, ", dropout ", s.dropout, ", window_after ",
              s.window_after, ", segments ", s.segments, s.prefix ? ", prefix" : "", ", global ",
-             s.global, ", hidden ", s.hidden, s.sinks ? ", sinks" : "", ", soft cap ", s.soft_cap);
+             s.global, ", hidden ", s.hidden,
+             !s.sinks        ? ""
+             : s.query_sinks ? ", sinks of queries"
+                             : ", sinks",
+             ", soft cap ", s.soft_cap);
 }
 
 namespace {
@@ -108,7 +112,7 @@ AttentionCase make_inputs(const AttentionSetup& s, DType dtype, uint64_t stream)
     o.mask.key_padding = padding.to(default_device());
   }
   add_masks(o.mask, s, n, stream);
-  if (s.sinks) o.sinks = leaf({s.heads});
+  if (s.sinks) o.sinks = leaf(s.query_sinks ? Shape{s.batch, s.heads, s.queries} : Shape{s.heads});
   o.soft_cap = s.soft_cap;
   return in;
 }
@@ -186,6 +190,7 @@ AttentionSetup random_masked_setup(uint64_t number) {
   s.hidden = axes[pick({0, 0, 0, 1, 2, 3, 4, 5})];
   s.sinks = pick({0, 0, 1});
   s.soft_cap = double(pick({0, 0, 1}));
+  s.query_sinks = pick({0, 1});
   return s;
 }
 

@@ -32,7 +32,7 @@ struct AttentionSetup {
   bool prefix = false;      // prefix lengths from 0 to more than N
   int64_t global = 0;       // global tokens: the first, and others at random places
   std::string hidden = {};  // the axes of a random mask, of "BHMN"
-  bool sinks = false;
+  bool sinks = false, query_sinks = false;  // with query_sinks one for each query
   double soft_cap = 0;
 };
 

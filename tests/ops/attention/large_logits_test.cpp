@@ -165,16 +165,20 @@ TEST_CASE("attention with large scores weighs keys by the differences of the sco
 TEST_CASE("a sink far above all scores leaves them little weight", "[ops]") {
   const int64_t n = 5;
   for (const Implementation implementation : {Implementation::composed, Implementation::fused})
-    for (const double above : {20.0, 60.0}) {
+    for (const double above : {20.0, 60.0, -60.0}) {
       // The kernels of a GPU need more features of the values.
       if (default_device().is_cuda() && implementation == Implementation::fused) continue;
       INFO(above << (implementation == Implementation::fused ? ", fused" : ", composed"));
       const Tensor q = zeros({1, 1, 1, 8}), k = ones({1, 1, n, 8}), v = ones({1, 1, n, 1}),
                    sink = full({1}, above).set_requires_grad();
-      const Tensor y = attention(q, k, v, {.sinks = sink, .implementation = implementation});
       const double weight = double(n) / (double(n) + std::exp(above));
-      CHECK(y.item() / weight == Approx(1).epsilon(1e-4));
-      CHECK(grad({y}, {sink})[0].item() / -weight == Approx(1).epsilon(1e-4));
+      for (const Shape& shape : {Shape{1}, Shape{1, 1, 1}}) {
+        const Tensor y =
+            attention(q, k, v, {.sinks = sink.reshape(shape), .implementation = implementation});
+        CHECK(y.item() / weight == Approx(1).epsilon(1e-4));
+        if (above < 0) continue;
+        CHECK(grad({y}, {sink})[0].item() / -weight == Approx(1).epsilon(1e-4));
+      }
     }
 }
 
