@@ -3,6 +3,7 @@
 #include "ops/dropout.h"
 #include "ops/elementwise.h"
 #include "ops/norm.h"
+#include "ops/reduce.h"
 
 namespace stretto::nn {
 namespace {
@@ -20,6 +21,11 @@ Norm::Options completed(Norm::Options o) {
 }  // namespace
 
 double default_eps(NormKind kind) { return kind == NormKind::layer ? 1e-5 : 1e-6; }
+
+Tensor clip_norm(const Tensor& x, double limit) {
+  const Tensor wide = x.to(compute_type(x.dtype()));
+  return (wide * minimum(limit / (norm(wide, 2, {-1}, true) + 1e-6), 1)).to(x.dtype());
+}
 
 Norm::Norm(Options o) : options(completed(o)) {}
 

@@ -20,6 +20,10 @@ enum class NormKind {
 /// (PyTorch: the machine epsilon). Published models have their own values (LLaMA 2: 1e-5).
 double default_eps(NormKind kind);
 
+/// Scales vectors [.., dim] down to the L2 norm `limit` if theirs is larger: x · min(limit / (‖x‖ +
+/// 1e-6), 1) (Inkling 2, Thinking Machines 2026). Computes in at least f32.
+Tensor clip_norm(const Tensor& x, double limit);
+
 /// Options of Norm.
 struct NormOptions {
   int64_t dim = 0;                  ///< Size of the last dimension, at least 1.

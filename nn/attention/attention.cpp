@@ -1,6 +1,7 @@
 #include "nn/attention/attention.h"
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "nn/distributed/sequence.h"
 #include "nn/dropout.h"
 #include "ops/elementwise.h"
+#include "ops/indexing.h"
 #include "ops/view.h"
 
 namespace stretto::nn {
@@ -124,6 +126,12 @@ MultiHeadAttention::Options MultiHeadAttention::completed(Options o) {
       o.taps >= 0 && (o.taps == 0 || !o.kernel.traits.recurrent), op, "taps ", o.taps,
       "; must be 0 (none), or positive with softmax_kernel(); kernels with a recurrent state have "
       "an option of their own");
+  check(o.taps > 0 || (!o.scaled_taps && !o.dynamic_taps), op,
+        "scaled_taps or dynamic_taps without taps; set taps");
+  check(o.qk_clip >= 0 && std::isfinite(o.qk_clip) && (o.qk_clip == 0 || !o.qk_norm), op,
+        "qk_clip ", o.qk_clip, o.qk_norm ? " with qk_norm" : "",
+        "; must be 0 (none) or more and finite, and 0 with qk_norm");
+  check(!o.sinks || !o.query_sinks, op, "sinks and query_sinks are both set; choose one");
   check(o.window >= 0, op, "window ", o.window, "; must be 0 (none) or more");
   check(o.window_after >= 0, op, "window_after ", o.window_after, "; must be 0 (none) or more");
   if (o.qk_norm) {
@@ -151,13 +159,20 @@ void MultiHeadAttention::make() {
     k_norm.emplace(*this, "k_norm", of_keys);
   }
   if (options.taps > 0) {
-    const auto features = [&](int64_t n) {
-      return ShortConvolution::Options{.features = n, .taps = options.taps, .residual = true};
+    const auto of_heads = [&](int64_t n, int64_t d) {
+      return ShortConvolution::Options{.features = n * d,
+                                       .taps = options.taps,
+                                       .residual = true,
+                                       .scaled = options.scaled_taps,
+                                       .groups = options.dynamic_taps ? n : 0,
+                                       .d_input = options.dynamic_taps ? options.d_model : 0};
     };
-    k_convolution.emplace(*this, "k_convolution", features(options.n_kv_heads * options.d_key));
-    v_convolution.emplace(*this, "v_convolution",
-                          features(options.n_value_heads * options.d_value));
+    k_convolution.emplace(*this, "k_convolution", of_heads(options.n_kv_heads, options.d_key));
+    v_convolution.emplace(*this, "v_convolution", of_heads(options.n_value_heads, options.d_value));
   }
+  if (options.query_sinks)
+    query_sinks.emplace(*this, "query_sinks",
+                        Linear::Options{options.d_model, options.n_heads, false});
   if (options.gate != AttentionGate::none) {
     const int64_t d = options.gate == AttentionGate::per_head ? 1 : options.d_value;
     gate.emplace(*this, "gate", projection(shape().n_output_heads() * d, {}));
@@ -254,12 +269,24 @@ void MultiHeadAttention::show_prefix(AttentionInputs& inputs, KeyValueCache* cac
   cache->prefix_lengths = prefix;
 }
 
+// The inputs of queries, keys and values [B, L, d_model].
+Tensors MultiHeadAttention::inputs_of(const Tensor& x, const Tensor& context) const {
+  const int64_t width = (options.separate_inputs ? 3 : 1) * options.d_model;
+  for (const Tensor* t : {&x, &context})
+    check(t->dim() == 3 && t->size(2) == width, op, "input ", *t, "; must be [B, L, ", width, "]");
+  if (!options.separate_inputs) return {x, context, context};
+  check(x.same(context), op,
+        "separate_inputs in cross-attention or with a memory; accepted: self-attention");
+  return chunk(x, 3, 2);
+}
+
 // q, k and v [B, L, ..].
-Tensors MultiHeadAttention::projections(const Tensor& x, const Tensor& context) const {
-  if (q_norm) return {q(x), k(context), v(context)};  // norms need contiguous rows
-  if (x.same(context)) return packed_linear({&q, &k, &v}, x);
-  const Tensor query = q(x);
-  const Tensors key_and_value = packed_linear({&k, &v}, context);
+Tensors MultiHeadAttention::projections(const Tensors& in) const {
+  const bool normed = q_norm || q_factors.defined();  // norms need contiguous rows
+  if (normed || options.separate_inputs) return {q(in[0]), k(in[1]), v(in[2])};
+  if (in[0].same(in[1])) return packed_linear({&q, &k, &v}, in[0]);
+  const Tensor query = q(in[0]);
+  const Tensors key_and_value = packed_linear({&k, &v}, in[1]);
   return {query, key_and_value[0], key_and_value[1]};
 }
 
@@ -273,9 +300,7 @@ AttentionInputs MultiHeadAttention::project(const Tensor& x, const Tensor& conte
                                             const AttentionMask& mask,
                                             const ForwardContext& forward,
                                             KeyValueCache* cache) const {
-  for (const Tensor* t : {&x, &context})
-    check(t->dim() == 3 && t->size(2) == options.d_model, op, "input ", *t, "; must be [B, L, ",
-          options.d_model, "]");
+  const Tensors in = inputs_of(x, context);
   const auto heads = [](const Tensor& t, int64_t n, int64_t d, const std::optional<Norm>& norm) {
     const Shape each{t.size(0), t.size(1), n, d};
     Tensor y = t;
@@ -284,25 +309,30 @@ AttentionInputs MultiHeadAttention::project(const Tensor& x, const Tensor& conte
     if (norm && norm->options.dim == d) y = (*norm)(y);
     return y.transpose(1, 2);
   };
-  Tensors rows = projections(x, context);
+  Tensors rows = projections(in);
   if (options.taps > 0) {
     check(x.same(context), op,
           "short convolutions in cross-attention or with a memory; accepted: self-attention");
     const AttentionMask visible = convolution_mask(op, x, mask, forward, cache);
-    rows[1] = (*k_convolution)(rows[1], visible, cache ? &cache->histories.k : nullptr);
-    rows[2] = (*v_convolution)(rows[2], visible, cache ? &cache->histories.v : nullptr);
+    rows[1] = (*k_convolution)(rows[1], visible, cache ? &cache->histories.k : nullptr, in[1]);
+    rows[2] = (*v_convolution)(rows[2], visible, cache ? &cache->histories.v : nullptr, in[2]);
   }
   AttentionInputs c{heads(rows[0], options.n_heads, options.d_key, q_norm),
                     heads(rows[1], options.n_kv_heads, options.d_key, k_norm),
                     heads(rows[2], options.n_value_heads, options.d_value, {}),
                     {}};
+  if (const double limit = options.qk_clip; limit > 0) {
+    c.q = clip_norm(c.q * q_factors.unsqueeze(1), limit);
+    c.k = clip_norm(c.k, limit);
+  }
+  if (options.v_norm_eps) c.v = rms_norm(c.v, {}, *options.v_norm_eps);
   rows.clear();  // c has the only handles, so that positions can change them in place
   c.options.mask = with_window(mask);
   c.options.scale = options.scale;
   c.options.soft_cap = options.soft_cap;
-  c.options.sinks = sinks;
+  c.options.sinks = query_sinks ? (*query_sinks)(in[0]).transpose(1, 2) : sinks;
   c.options.dropout = dropout_now(*this, options.dropout);
-  c.x = context;
+  c.x = options.separate_inputs ? in[0] : context;
   c.forward = forward;
   c.first_position = forward.first_position;
   const bool shared = forward.sequence_group;

@@ -107,10 +107,23 @@ struct MultiHeadAttentionOptions {
   /// head is normalized by itself (Qwen3), with dim H·D all heads of a position together (OLMo 2);
   /// the norm of the keys then has G·D features. By default none.
   std::optional<Norm::Options> qk_norm = {};
+  /// > 0: queries, multiplied by learned factors, and keys are scaled down to this L2 norm if theirs
+  /// is larger (clip_norm), at the place of qk_norm and without it (Inkling 2).
+  double qk_clip = 0;
+  /// ε of a norm of each head's values, v / √(mean(v²) + ε), without weights (Inkling 2); by default
+  /// none.
+  std::optional<double> v_norm_eps = {};
+  /// Queries, keys and values have inputs of their own: the input is [B, M, 3·d_model], the three
+  /// side by side. Gate, sinks and position queries read that of the queries. Self-attention only.
+  bool separate_inputs = false;
   /// > 0: the projections of keys and values pass through short convolutions of this many taps,
   /// with ShortConvolutionOptions::residual, before qk_norm (Inkling). For self-attention with a
   /// causal mask and a softmax; without a memory and sequence parallelism.
   int64_t taps = 0;
+  bool scaled_taps = false;  ///< With `taps`: ShortConvolutionOptions::scaled.
+  /// With `taps`: filters also depend on the input, by key or value head
+  /// (ShortConvolutionOptions::groups).
+  bool dynamic_taps = false;
   /// > 0: sliding window (Mistral). Every mask must be causal, unless window_after is set, and no
   /// query attends to a key `window` or more positions before it. A smaller AttentionMask::window
   /// takes precedence.
@@ -118,8 +131,9 @@ struct MultiHeadAttentionOptions {
   /// > 0: no query attends to a key this many or more positions after it, and masks need not be
   /// causal: a bidirectional window sets both (ModernBERT).
   int64_t window_after = 0;
-  double soft_cap = 0;                       ///< > 0: AttentionOptions::soft_cap (Gemma 2).
-  bool sinks = false;                        ///< A learned sink per head (gpt-oss), initially 0.
+  double soft_cap = 0;       ///< > 0: AttentionOptions::soft_cap (Gemma 2).
+  bool sinks = false;        ///< A learned sink per head (gpt-oss), initially 0.
+  bool query_sinks = false;  ///< A sink per query and head, projected from the input (Inkling 2).
   AttentionGate gate = AttentionGate::none;  ///< Gate of the output; self-attention only.
   double dropout = 0;                        ///< Dropout of the attention weights, in training.
   std::optional<double> scale = {};      ///< Scale of the scores; by default 1/√d_key (T5: 1).
@@ -193,6 +207,11 @@ class MultiHeadAttention : public Mixer {
               options.out_bias.value_or(options.bias)}};
   /// Scores of the sinks [H], AttentionOptions::sinks, with Options::sinks.
   const Tensor sinks = options.sinks ? parameter("sinks", zeros({options.n_heads})) : Tensor();
+  /// Factors of the queries [H, D], initially 1, with Options::qk_clip.
+  const Tensor q_factors = options.qk_clip > 0
+                               ? parameter("q_factors", ones({options.n_heads, options.d_key}))
+                               : Tensor();
+  std::optional<Linear> query_sinks;              ///< d_model → H, with Options::query_sinks.
   std::optional<Norm> q_norm;                     ///< Norm of the queries, with Options::qk_norm.
   std::optional<Norm> k_norm;                     ///< Norm of the keys, with Options::qk_norm.
   std::optional<ShortConvolution> k_convolution;  ///< Of the keys, with Options::taps.
@@ -205,7 +224,8 @@ class MultiHeadAttention : public Mixer {
     return {options.d_model, width, bias.value_or(options.bias)};
   }
   void make();
-  Tensors projections(const Tensor& x, const Tensor& context) const;
+  Tensors inputs_of(const Tensor& x, const Tensor& context) const;
+  Tensors projections(const Tensors& in) const;
   AttentionInputs project(const Tensor& x, const Tensor& context, const AttentionMask& mask,
                           const ForwardContext& forward, KeyValueCache* cache) const;
   AttentionMask with_window(AttentionMask mask) const;

@@ -42,6 +42,8 @@ AttentionInputs sequence_of(const AttentionInputs& inputs, int64_t b) {
   one.k = inputs.k.slice(0, b, b + 1).slice(2, key);
   one.v = inputs.v.slice(0, b, b + 1).slice(2, key);
   one.options.mask = mask_of(inputs, b, query, key);
+  if (Tensor& sinks = one.options.sinks; sinks.defined() && sinks.dim() == 3)
+    sinks = sinks.slice(0, b, b + 1).slice(2, query);
   if (const Tensor& x = inputs.x; x.defined())  // the last positions: with a cache, the new ones
     one.x = x.slice(0, b, b + 1).slice(1, std::max<int64_t>(key - (n - x.size(1)), 0));
   one.first_position =
@@ -139,6 +141,7 @@ void encode_one_by_one(AttentionInputs& inputs, const PositionalEncoding& encodi
     options = one.options;
   }
   options.mask = inputs.options.mask;
+  options.sinks = inputs.options.sinks;
   inputs.options = std::move(options);
   const Tensor &q = inputs.q, &k = inputs.k;
   const int64_t d =

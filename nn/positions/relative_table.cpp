@@ -3,11 +3,11 @@
 #include <cmath>
 
 #include "nn/init.h"
+#include "nn/norm.h"
 #include "ops/attention/skew.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/matmul.h"
-#include "ops/reduce.h"
 #include "ops/view.h"
 
 namespace stretto::nn {
@@ -129,10 +129,7 @@ void InklingRelative::apply(AttentionInputs& inputs) const {
   const Tensor rows = r(x.slice(1, x.size(1) - m));
   Tensor p =
       rows.reshape({x.size(0), m, shape.n_heads, options.dim}).to(compute_type(rows.dtype()));
-  if (factors.defined()) {
-    p = p * factors;
-    p = p * minimum(options.clip / (norm(p, 2, {3}, true) + 1e-6), 1);
-  }
+  if (factors.defined()) p = clip_norm(p * factors, options.clip);
   const int64_t end = inputs.first_position + inputs.n_keys();
   if (options.log_floor > 0 && end > options.log_floor) {
     const TensorOptions wide = options_of(p);
