@@ -30,6 +30,10 @@ FeedForward::Options checked(FeedForward::Options o) {
         "FeedForward", "a clamped gate with gated ", o.gated, ", limit ",
         o.clamped ? o.clamped->limit : 0, ", alpha ", o.clamped ? o.clamped->alpha : 0,
         "; accepted: gated, a positive limit, a finite alpha");
+  check(!o.capped || (o.gated && !o.clamped && o.capped->gate > 0 && o.capped->up > 0),
+        "FeedForward", "a capped gate with gated ", o.gated, ", caps ",
+        o.capped ? o.capped->gate : 0, " and ", o.capped ? o.capped->up : 0,
+        "; accepted: gated, positive caps, and no clamped gate");
   check(!o.network, "FeedForward", "a network in place of it; accepted: in a layer's options");
   return o;
 }
@@ -63,6 +67,12 @@ Tensor FeedForward::operator()(const Tensor& x, const ForwardContext& forward) c
           g * sigmoid(clamped->alpha * g) * (clamp(gate_and_up[1], -limit, limit) + 1);
       return linear2(dropout(hidden, forward));
     }
+    if (const auto& capped = options.capped) {
+      const auto cap = [](const Tensor& t, double c) { return tanh(t * (1 / c)) * c; };
+      const Tensor& g = gate_and_up[0];
+      const Tensor hidden = cap(g, capped->gate) * sigmoid(g) * cap(gate_and_up[1], capped->up);
+      return linear2(dropout(hidden, forward));
+    }
     return linear2(gated_activation(gate_and_up[0], gate_and_up[1], options.activation, p, key()));
   }
   if (linear1.lora() || linear2.lora())
@@ -73,7 +83,9 @@ Tensor FeedForward::operator()(const Tensor& x, const ForwardContext& forward) c
 
 std::string FeedForward::label() const {
   return str("FeedForward(", options.d_model, " → ", options.d_hidden, ", ",
-             options.clamped ? "clamped silu" : nn::name(options.activation),
+             options.clamped  ? "clamped silu"
+             : options.capped ? "capped silu"
+                              : nn::name(options.activation),
              options.gated ? ", gated)" : ")");
 }
 

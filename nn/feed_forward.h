@@ -24,6 +24,13 @@ struct ClampedSwiGlu {
   double limit = 7;      ///< Bound of gate and up, positive.
 };
 
+/// A SwiGLU between soft caps: with cap(x, c) = c · tanh(x / c), the hidden layer is cap(gate, c_g) ·
+/// σ(gate) · cap(up, c_u) (Inkling 2).
+struct CappedSwiGlu {
+  double gate = 4;  ///< c_g, positive.
+  double up = 25;   ///< c_u, positive.
+};
+
 struct FeedForwardOptions;
 
 /// Base class of the networks that a layer applies to each position by itself.
@@ -50,6 +57,7 @@ struct FeedForwardOptions {
   bool gated = false;  ///< Gated linear unit.
   /// With `gated`: the gate of gpt-oss in place of `activation`. Composed of several ops.
   std::optional<ClampedSwiGlu> clamped = {};
+  std::optional<CappedSwiGlu> capped = {};  ///< With `gated`, likewise, and without `clamped`.
   /// In a layer: constructs another network in place of FeedForward, such as experts. d_hidden may
   /// then stay 0.
   MakePositionWise network = {};
