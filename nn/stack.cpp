@@ -15,6 +15,8 @@ auto layer_of(const StackOptions& o) {
   return [&o](int64_t i) {
     LayerOptions layer = o.layer;
     if (o.vary_layer) o.vary_layer(i, layer);
+    check(layer.depth == DepthPlace::none, "StackOptions",
+          "attention over depth in an Encoder or Decoder; accepted: in a LanguageModel");
     return layer;
   };
 }

@@ -8,6 +8,9 @@
 #include "ops/dropout.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
+#include "ops/matmul.h"
+#include "ops/reduce.h"
+#include "ops/softmax.h"
 
 namespace stretto::nn {
 
@@ -36,6 +39,10 @@ LayerOptions completed(const char* op, LayerOptions o, bool context = false) {
   check(
       o.mixer_norm || (!context && o.norm == NormPlace::pre && o.residual == Residual::sequential),
       op, "no mixer_norm is for TransformerLayer with NormPlace::pre and Residual::sequential");
+  const bool plain = o.norm == NormPlace::pre && o.residual == Residual::sequential && !context;
+  check(plain || (o.depth == DepthPlace::none && !o.attention.separate_inputs), op,
+        "depth and separate_inputs are for TransformerLayer with NormPlace::pre and "
+        "Residual::sequential");
   if (o.residual == Residual::sequential) return o;
   check(o.norm == NormPlace::pre, op,
         "parallel branches do not support NormPlace::post, sandwich and output; use "
@@ -102,6 +109,33 @@ Tensor ResidualStream::value() {
   return x_ = p > 0 ? dropout_add(branch, x_, p, key) : x_ + branch;
 }
 
+namespace {
+
+// A source of attention over depth, in at least f32.
+Tensor normalized(const Tensor& sum) { return rms_norm(sum.to(compute_type(sum.dtype()))); }
+
+}  // namespace
+
+void ResidualStream::begin_block() {
+  blocks_.push_back(normalized(value()));
+  x_ = zeros_like(x_);
+}
+
+Tensors ResidualStream::over_depth(const Tensor& queries) {
+  check(!blocks_.empty(), "ResidualStream",
+        "attention over depth without a block; accepted: the layers of a LanguageModel");
+  Tensors sources = blocks_;
+  sources.push_back(normalized(value()));
+  const Tensor v = stack(sources);  // [S, B, L, d]
+  const Tensor q = queries.reshape({-1, v.size(3)}).to(v.dtype());
+  const Tensor scores = matmul(v, q.transpose(0, 1)) * (1 / std::sqrt(double(v.size(3))));
+  const Tensor weights = softmax(scores, 0);
+  Tensors all;
+  for (int64_t i = 0; i < q.size(0); ++i)
+    all.push_back(sum(weights.slice(3, i, i + 1) * v, {0}).to(x_.dtype()));
+  return all;
+}
+
 TransformerLayer::TransformerLayer(LayerOptions o)
     : options(completed("TransformerLayer", std::move(o))) {}
 TransformerLayer::TransformerLayer(Module& parent, std::string name, LayerOptions o)
@@ -131,8 +165,29 @@ std::unique_ptr<Norm> TransformerLayer::out_norm(const char* name) {
   return std::make_unique<Norm>(*this, name, options.norms());
 }
 
+std::unique_ptr<Norm> TransformerLayer::key_or_value_norm(const char* name) {
+  return has_separate_inputs() ? std::make_unique<Norm>(*this, name, first_norm()) : nullptr;
+}
+
+Tensor TransformerLayer::depth_query(const char* name, bool wanted) {
+  if (options.depth == DepthPlace::none || !wanted) return {};
+  const int64_t d = options.d_model;
+  const bool three = has_separate_inputs() && std::string(name) == "mixer_query";
+  return parameter(name, zeros(three ? Shape{3, d} : Shape{d}));
+}
+
+Tensor TransformerLayer::mixer_input(ResidualStream& x) const {
+  if (!normalizes_input(options.norm)) return x.value();
+  if (!mixer_query.defined() && !k_norm1) return x.normed(norm1);
+  const Tensors in = mixer_query.defined() ? x.over_depth(mixer_query) : Tensors{x.value()};
+  if (!k_norm1) return norm1(in[0]);
+  return cat({norm1(in[0]), (*k_norm1)(in[in.size() / 2]), (*v_norm1)(in.back())}, 2);
+}
+
 Tensor TransformerLayer::operator()(const Tensor& x, const AttentionMask& mask,
                                     KeyValueCache* cache, const ForwardContext& forward) const {
+  check(options.depth == DepthPlace::none, "TransformerLayer",
+        "attention over depth in a layer by itself; accepted: the layers of a LanguageModel");
   return all_or_nothing(cache, [&](KeyValueCache* after) {
     ResidualStream stream(x);
     (*this)(stream, mask, after, forward);
@@ -142,11 +197,13 @@ Tensor TransformerLayer::operator()(const Tensor& x, const AttentionMask& mask,
 
 void TransformerLayer::operator()(ResidualStream& x, const AttentionMask& mask,
                                   KeyValueCache* cache, const ForwardContext& forward) const {
-  const Tensor input = normalizes_input(options.norm) ? x.normed(norm1) : x.value();
+  const Tensor input = mixer_input(x);
   Convolved convolved{{}, cache ? &cache->histories : nullptr};
   if (options.branch_taps > 0)
     convolved.mask = convolution_mask("TransformerLayer", input, mask, forward, cache);
-  add_branches(x, input, (*mixer)(input, mask, cache, forward), convolved, forward);
+  const Tensor mixed = (*mixer)(input, mask, cache, forward);
+  if (options.depth == DepthPlace::first || options.depth == DepthPlace::begins) x.begin_block();
+  add_branches(x, input, mixed, convolved, forward);
 }
 
 Tensor TransformerLayer::operator()(const Tensor& x, const Tensor& memory,
@@ -162,6 +219,8 @@ void TransformerLayer::operator()(ResidualStream& x, const Tensor& memory,
   const MultiHeadAttention& attention = self_attention();
   check(options.branch_taps == 0 && attention.options.taps == 0, "TransformerLayer",
         "a memory with short convolutions; accepted: a cache, or no memory");
+  check(options.depth == DepthPlace::none && !k_norm1, "TransformerLayer",
+        "a memory with attention over depth or separate inputs; accepted: a cache, or no memory");
   const Tensor input = x.value();
   check(!memory.defined() || (memory.dim() == 3 && memory.size(0) == input.size(0)),
         "TransformerLayer", "memory ", memory, " for x ", input, "; must be [B, m, d_model]");
@@ -208,7 +267,9 @@ void TransformerLayer::add_branches(ResidualStream& x, const Tensor& input, Tens
     add((*norm2)(computed(x.value())));
   } else {
     add(with(norm1_out, attended));
-    add(with(norm2_out, computed(x.normed(*norm2))));
+    const bool over_depth = network_query.defined();
+    add(with(norm2_out,
+             computed(over_depth ? (*norm2)(x.over_depth(network_query)[0]) : x.normed(*norm2))));
   }
 }
 
@@ -252,6 +313,7 @@ MultiHeadAttention::Options DecoderLayer::plain(MultiHeadAttention::Options o) {
   o.window = o.window_after = 0;
   o.gate = AttentionGate::none;
   o.taps = 0;
+  o.scaled_taps = o.dynamic_taps = false;
   return o;
 }
 

@@ -31,6 +31,14 @@ enum class Residual {
   parallel_one_norm
 };
 
+/// The place of a layer in a stack with attention over depth (LanguageModelOptions::depth_block).
+enum class DepthPlace {
+  none,    ///< The stack adds up its branches.
+  first,   ///< The first layer, whose mixer reads the input of the stack.
+  begins,  ///< Another layer that begins a block.
+  inside   ///< A layer of the block that an earlier layer has begun.
+};
+
 /// Options of TransformerLayer and DecoderLayer.
 struct LayerOptions {
   int64_t d_model = 0;  ///< Dimension of the layer; copied to attention and feed_forward.
@@ -48,6 +56,8 @@ struct LayerOptions {
   /// Multiplies the output of the feed-forward network by a learned number, initially 1 (Inkling);
   /// TransformerLayer only.
   bool network_scale = false;
+  /// Set by LanguageModel. Layers need NormPlace::pre and Residual::sequential unless it is none.
+  DepthPlace depth = DepthPlace::none;
   double dropout = 0;                    ///< Dropout of the residual branches.
   NormKind norm_kind = NormKind::layer;  ///< Kind of the norms.
   std::optional<double> norm_eps = {};   ///< ε of the norms; by default default_eps(norm_kind).
@@ -80,7 +90,16 @@ class ResidualStream {
   /// Returns the sum.
   Tensor value();
 
+  /// Ends the block of layers whose branches have been added: the sum becomes a source of
+  /// over_depth(), and 0.
+  void begin_block();
+  /// Attention over depth (Kimi Team 2026, "Attention Residuals", eq. 4): returns for each row of
+  /// `queries` [Q, d] or [d] Σ_s w_s v_s [B, L, d], with w = softmax_s(query · v_s / √d) and the
+  /// sources v_s = rms_norm(s): the sum of each block, and the sum. Throws without a block.
+  Tensors over_depth(const Tensor& queries);
+
  private:
+  Tensors blocks_;           // normalized sums
   Tensor x_, branch_;        // branch_: not yet in x_; may be undefined
   ResidualDropout dropout_;  // of branch_
 };
@@ -116,6 +135,8 @@ class TransformerLayer : public Module {
   MultiHeadAttention& self_attention() const;
   /// Returns the feed-forward network; throws if it is another class.
   FeedForward& feed_forward() const;
+  /// Returns the input of the mixer.
+  Tensor mixer_input(ResidualStream& x) const;
 
   const LayerOptions options;  ///< As passed, with defaults filled in.
   /// A MultiHeadAttention "self_attention", or the mixer of the options.
@@ -131,6 +152,14 @@ class TransformerLayer : public Module {
   /// Convolutions of the branches of mixer and network, with LayerOptions::branch_taps.
   const std::unique_ptr<ShortConvolution> mixer_convolution = convolution("mixer_convolution"),
                                           network_convolution = convolution("network_convolution");
+  /// Norms of the inputs of keys and values, with MultiHeadAttentionOptions::separate_inputs; norm1
+  /// is that of the queries.
+  const std::unique_ptr<Norm> k_norm1 = key_or_value_norm("k_norm1"),
+                              v_norm1 = key_or_value_norm("v_norm1");
+  /// Queries over depth, initially 0, with LayerOptions::depth: of the mixer [d], or [3, d] for
+  /// separate inputs, except in the first layer, and of the network [d].
+  const Tensor mixer_query = depth_query("mixer_query", options.depth != DepthPlace::first),
+               network_query = depth_query("network_query", true);
   /// [1], with LayerOptions::network_scale.
   const Tensor network_scale =
       options.network_scale ? parameter("network_scale", ones({1})) : Tensor();
@@ -148,6 +177,9 @@ class TransformerLayer : public Module {
   Norm::Options first_norm() const;
   std::unique_ptr<Norm> second_norm();
   std::unique_ptr<Norm> out_norm(const char* name);
+  std::unique_ptr<Norm> key_or_value_norm(const char* name);
+  Tensor depth_query(const char* name, bool wanted);
+  bool has_separate_inputs() const { return options.attention.separate_inputs && !options.mixer; }
 };
 
 /// The caches of a DecoderLayer.

@@ -23,6 +23,8 @@ SequenceClassifier::Options checked(SequenceClassifier::Options o) {
         op, "sizes must be at least 1: vocabulary ", o.vocabulary, ", n_classes ", o.n_classes,
         ", layer.d_model ", l.d_model, ", n_layers ", o.n_layers, ", layer.feed_forward.d_hidden ",
         l.feed_forward.d_hidden, o.pairs ? " (for pairs at least 2)" : "");
+  check(l.depth == DepthPlace::none, op,
+        "attention over depth in a classifier; accepted: in a LanguageModel");
   return o;
 }
 

@@ -45,6 +45,7 @@ LanguageModel::Options completed(LanguageModel::Options o) {
   check(o.n_logits >= 0 && o.n_logits <= o.vocabulary && (o.n_logits == 0 || !o.adaptive), op,
         "n_logits ", o.n_logits, " of ", o.vocabulary,
         " tokens; must be 0 (all) or at most the vocabulary, and 0 with `adaptive`");
+  check(o.depth_block >= 0, op, "depth_block ", o.depth_block, "; must be 0 (none) or more");
   check(o.init_std >= 0, op, "init_std ", o.init_std, "; cannot be negative");
   check_options(o.memory);
   if (!o.adaptive) return o;
@@ -54,12 +55,6 @@ LanguageModel::Options completed(LanguageModel::Options o) {
   o.adaptive->d_model = layer.d_model;
   if (o.init_std > 0) o.adaptive->std = o.init_std;
   return o;
-}
-
-// Returns the input of the attention of a layer.
-Tensor attended(const TransformerLayer& layer, const Tensor& x) {
-  const NormPlace norm = layer.options.norm;
-  return norm == NormPlace::post || norm == NormPlace::output ? x : layer.norm1(x);
 }
 
 // Returns rows begin … end − 1 of [memory; x], in storage of their own.
@@ -106,6 +101,10 @@ LayerOptions LanguageModel::options_of_layer(int64_t i) const {
   if (sinusoidal())
     layer.attention.position = relative_sinusoid({.clamp = options.memory.clamp, .u = u, .v = v});
   if (options.vary_layer) options.vary_layer(i, layer);
+  layer.depth = options.depth_block == 0       ? DepthPlace::none
+                : i == 0                       ? DepthPlace::first
+                : i % options.depth_block == 0 ? DepthPlace::begins
+                                               : DepthPlace::inside;
   return layer;
 }
 
@@ -150,10 +149,10 @@ void LanguageModel::init_normal(double std) {
     const auto has = [&name = name](const char* part) { return name.find(part) != name.npos; };
     if (options.adaptive && !name.starts_with("layers.")) continue;
     if ((has(".position.") && !sinusoidal()) || has(".kernel.")) continue;
-    if (name.ends_with("bias"))
+    if (name.ends_with("bias") || name.ends_with("_query"))
       constant_(x, 0);
     else
-      normal_(x, has("norm") ? 1 : 0, std);
+      normal_(x, has("norm") || has("factors") ? 1 : 0, std);
   }
 }
 
@@ -215,6 +214,7 @@ Tensor LanguageModel::hidden(const Tensor& tokens, const ForwardContext& context
       after->model = serial();
     }
     if (after) after->position += tokens.size(1);
+    if (output_query.defined()) x = ResidualStream(x.over_depth(output_query)[0]);
     const int64_t left_out = after && after->last_logits_only ? n - 1 : repeated;
     if (left_out > 0) x = ResidualStream(x.value().slice(1, left_out));
     const Tensor y = norm ? x.normed(*norm) : x.value();
@@ -252,6 +252,7 @@ void LanguageModel::check_memory(const Tensor& tokens, const Cache& memory,
                             : !forward.left_padding.empty()    ? "padding"
                             : forward.segments.defined()       ? "packed segments"
                             : forward.prefix_lengths.defined() ? "prefix_lengths"
+                            : options.depth_block > 0          ? "attention over depth"
                                                                : nullptr;
   check(!other, op, "a memory does not support ", other ? other : "",
         "; call without a memory, or, for prompts of unequal length, use make_cache()");
@@ -362,8 +363,8 @@ LanguageModel::Cache LanguageModel::make_memory(MemoryOptions memory) const {
 
 Tensor LanguageModel::attention_scores(const Tensor& tokens) const {
   NoGrad guard;
-  return layers[0].self_attention().scores(attended(layers[0], embedding(tokens)),
-                                           visible(options.memory));
+  ResidualStream x(embedding(tokens));
+  return layers[0].self_attention().scores(layers[0].mixer_input(x), visible(options.memory));
 }
 
 std::vector<Tensor> LanguageModel::attention_weights(const Tensor& tokens) const {
@@ -371,11 +372,11 @@ std::vector<Tensor> LanguageModel::attention_weights(const Tensor& tokens) const
   const ForwardContext forward = begin_forward();
   const AttentionMask mask = visible(options.memory);
   std::vector<Tensor> weights;
-  Tensor x = embedding(tokens, forward);
-  for (int64_t i = 0; i < options.n_layers; ++i) {
-    const TransformerLayer& layer = layers[i];
-    weights.push_back(layer.self_attention().weights(attended(layer, x), mask));
-    x = layer(x, mask, nullptr, forward);
+  ResidualStream x(embedding(tokens, forward));
+  for (const TransformerLayer& layer : layers) {
+    ResidualStream before = x;
+    weights.push_back(layer.self_attention().weights(layer.mixer_input(before), mask));
+    layer(x, mask, nullptr, forward);
   }
   return weights;
 }

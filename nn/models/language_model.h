@@ -63,6 +63,11 @@ struct LanguageModelOptions {
   /// Changes the options of layer i, for models whose layers differ, for example in the window of
   /// attention. By default all layers are equal.
   std::function<void(int64_t i, LayerOptions&)> vary_layer = {};
+  /// > 0: attention over depth in place of the residual sum (Kimi Team 2026, "Attention Residuals",
+  /// in blocks; Inkling 2). Mixers, networks and the final norm read, each with a learned query, a
+  /// weighted mean of the sum of the branches of this many layers in each block, with the last one
+  /// unfinished, and of the input, all normalized (ResidualStream::over_depth). Without a memory.
+  int64_t depth_block = 0;
   InputOptions input = {};  ///< Options of the token vectors and absolute positions.
 
   int64_t block = 0;  ///< > 0: local attention in blocks (AttentionMask::block).
@@ -193,6 +198,10 @@ class LanguageModel : public Module {
   /// The layers.
   List<TransformerLayer> layers{*this, "layers", options.n_layers,
                                 [this](int64_t i) { return options_of_layer(i); }};
+  /// Query over depth of the final norm [d_model], initially 0, with Options::depth_block.
+  const Tensor output_query = options.depth_block > 0
+                                  ? parameter("output_query", zeros({options.layer.d_model}))
+                                  : Tensor();
   std::optional<Norm> norm;               ///< Norm after the last layer, with Options::final_norm.
   std::optional<Linear> out;              ///< Output projection, unless tied or adaptive.
   std::optional<AdaptiveSoftmax> output;  ///< Output layer, with Options::adaptive.
