@@ -318,7 +318,7 @@ std::vector<NamedTensor> lora_parameters(const Module& model) {
 
 std::vector<NamedTensor> peft_tensors(const Module& model, const NameMap& names) {
   std::vector<NamedTensor> tensors;
-  for (const auto& [name, lora] : adapters_in_file(model, names)) {
+  for (const auto& [name, lora] : adapters_in_file(model, names.modules())) {
     tensors.push_back({peft_prefix + name + ".lora_A.weight", lora->a.detach()});
     tensors.push_back({peft_prefix + name + ".lora_B.weight", lora->b.detach()});
   }
@@ -328,7 +328,7 @@ std::vector<NamedTensor> peft_tensors(const Module& model, const NameMap& names)
 void save_lora(const std::string& folder, const Module& model, const NameMap& names,
                const std::string& base_model) {
   const std::vector<NamedTensor> tensors = peft_tensors(model, names);
-  const LoraAdapterOptions options = adapters_in_file(model, names)[0].second->options;
+  const LoraAdapterOptions options = adapters_in_file(model, names.modules())[0].second->options;
   const double alpha = options.scale * double(options.rank);
   nlohmann::ordered_json config{{"peft_type", "LORA"},
                                 {"task_type", task_of(model)},
@@ -336,7 +336,7 @@ void save_lora(const std::string& folder, const Module& model, const NameMap& na
                                 {"r", options.rank},
                                 {"lora_alpha", alpha},
                                 {"lora_dropout", options.dropout},
-                                {"target_modules", target_modules(model, names)},
+                                {"target_modules", target_modules(model, names.modules())},
                                 {"bias", "none"},
                                 {"fan_in_fan_out", false},
                                 {"inference_mode", true}};
@@ -351,8 +351,9 @@ std::vector<std::string> load_lora(const std::string& folder, Module& model, con
   need_no_adapters("load_lora", model);
   const AdapterConfig config = read_config(in_folder(folder, "adapter_config.json"));
   const std::string path = in_folder(folder, "adapter_model.safetensors");
-  const std::vector<Match> matches = match_adapters(path, model, names, config.options.rank);
-  need_all_targets(path, model, names, config, matches);
+  const NameMap& modules = names.modules();
+  const std::vector<Match> matches = match_adapters(path, model, modules, config.options.rank);
+  need_all_targets(path, model, modules, config, matches);
   const NoGrad guard;
   model.freeze();
   std::vector<std::string> loaded;

@@ -205,6 +205,11 @@ NameMap& NameMap::convert(std::string from, std::string to,
   return convert(std::move(from), std::move(to), Conversion{"converted", std::move(f)});
 }
 
+NameMap& NameMap::set_modules(NameMap map) {
+  modules_ = std::make_shared<const NameMap>(std::move(map));
+  return *this;
+}
+
 NameMap& NameMap::strip(std::string prefix) {
   prefixes_.push_back(std::move(prefix));
   return *this;

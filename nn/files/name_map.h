@@ -4,6 +4,7 @@
 #include <functional>
 #include <initializer_list>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -92,6 +93,11 @@ class NameMap {
   NameMap& strip(std::string prefix);
   /// Inserts the rules of another map before the present ones, so that they take precedence.
   NameMap& prefer(const NameMap& rules);
+  /// Sets the map of the names that the program's modules have, where its files have others (Inkling
+  /// 2 in transformers); for LoRA.
+  NameMap& set_modules(NameMap map);
+  /// Returns that map; by default this one.
+  const NameMap& modules() const { return modules_ ? *modules_ : *this; }
 
   /// Returns all rules, one per line, in the order in which they are tried:
   ///
@@ -158,6 +164,7 @@ class NameMap {
 
   std::vector<Rule> rules_;
   std::vector<std::string> prefixes_;
+  std::shared_ptr<const NameMap> modules_;
 };
 
 }  // namespace stretto::nn
