@@ -27,10 +27,12 @@ auto stored(const GenerationOptions& o) {
 // Returns the end tokens that transformers takes if no file names them.
 std::vector<int64_t> default_end_tokens(const std::string& model_type) {
   static const std::map<std::string, int64_t> all{
-      {"llama", 2},    {"mistral", 2},   {"smollm3", 128001}, {"phi3", 32000},
-      {"granite", 2},  {"olmo2", 50279}, {"olmo3", 50279},    {"olmo_hybrid", 100257},
-      {"mixtral", 2},  {"gemma2", 1},    {"gemma3_text", 1},  {"gpt2", 50256},
-      {"gpt_neox", 2}, {"gptj", 50256},  {"bloom", 2},        {"t5", 1}};
+      {"llama", 2},     {"mistral", 2},           {"smollm3", 128001},
+      {"phi3", 32000},  {"granite", 2},           {"olmo2", 50279},
+      {"olmo3", 50279}, {"olmo_hybrid", 100257},  {"mixtral", 2},
+      {"gemma2", 1},    {"gemma3_text", 1},       {"gpt2", 50256},
+      {"gpt_neox", 2},  {"gptj", 50256},          {"bloom", 2},
+      {"t5", 1},        {"inkling2_text", 200006}};
   const auto found = all.find(model_type);
   return found == all.end() ? std::vector<int64_t>{} : std::vector<int64_t>{found->second};
 }

@@ -7,5 +7,7 @@ namespace stretto::nn::pretrained {
 
 /// Reads the configuration of "inkling_text".
 LanguageModelConfig inkling_config(JsonReader& config);
+/// Reads the configuration of "inkling2_text".
+LanguageModelConfig inkling2_config(JsonReader& config);
 
 }  // namespace stretto::nn::pretrained

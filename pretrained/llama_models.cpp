@@ -291,6 +291,7 @@ const std::vector<std::pair<std::string, MakeConfig>>& llama_models() {
       {"deepseek_v2", deepseek_v2_config},
       {"deepseek_v3", deepseek_v3_config},
       {"inkling_text", inkling_config},
+      {"inkling2_text", inkling2_config},
       {"smollm3", smollm3_config},
       {"gemma2", [](JsonReader& c) { return gemma_config(c, false); }},
       {"gemma3_text", [](JsonReader& c) { return gemma_config(c, true); }},

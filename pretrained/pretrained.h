@@ -86,7 +86,7 @@ struct Pretrained {
 /// Supported are decoder-only models ("llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3",
 /// "qwen3_moe", "phi3", "smollm3", "gemma2", "gemma3_text", "olmo2", "olmo3", "granite", "gpt_oss",
 /// "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid", "deepseek_v2", "deepseek_v3",
-/// "inkling_text", "gpt2", "gpt_neox", "gptj", "bloom", "transfo-xl") and the Music Transformer as
+/// "inkling_text", "inkling2_text", "gpt2", "gpt_neox", "gptj", "bloom", "transfo-xl") and the Music Transformer as
 /// LanguageModel, "t5" as SequenceToSequence, and "bert", "roberta", "xlm-roberta", "camembert",
 /// "mpnet", "modernbert" and "deberta-v2" as Bert. Every field of config.json is used, or known to
 /// have no effect on results, or the error names it. Nothing of the folder is executed. Weights are

@@ -170,4 +170,96 @@ NameMap inkling_names(const LanguageModel::Options& o, const std::vector<bool>& 
   return llama_names(o).prefer(map);
 }
 
+namespace {
+
+using Names = std::vector<std::pair<std::string, std::string>>;
+
+// Gate and up in turn, [E, 2F, in], to the rows of gate and of up of each expert.
+Conversion interleaved_experts(int64_t n) {
+  return {.name = "gate and up of all experts",
+          .there =
+              [n](const Tensor& w) {
+                return w.reshape({n, -1, 2, w.size(2)}).transpose(1, 2).reshape({-1, w.size(2)});
+              },
+          .back =
+              [n](const Tensor& w) {
+                return w.reshape({n, 2, -1, w.size(1)}).transpose(1, 2).reshape({n, -1, w.size(1)});
+              },
+          .moves_only = true};
+}
+
+// Taps in the order of distance, [T, C], as filters [C, T], which end with the last position.
+Conversion taps_of_distances() {
+  const auto there = [](const Tensor& w) { return flip(w, 0).transpose(0, 1); };
+  return {.name = "transposed in reverse order",
+          .there = there,
+          .back = [](const Tensor& w) { return flip(w.transpose(0, 1), 0); },
+          .moves_only = true};
+}
+
+// The linear layers of attention, as files and as modules of transformers name them.
+constexpr const char* inkling2_linears[][3]{
+    {"wq_du.weight", "q_proj.linear", "q"},
+    {"wk_dv.weight", "k_proj.linear", "k"},
+    {"wv_dv.weight", "v_proj.linear", "v"},
+    {"wo_ud.weight", "o_proj.linear", "out"},
+    {"gate_attn.weight", "o_proj.gate_proj", "gate"},
+    {"attn_sink_proj.weight", "sink_proj", "query_sinks"},
+    {"wr_du.weight", "relative_position_bias.linear", "position.r"},
+    {"k_sconv.weight_proj", "k_proj.sconv.weight_proj", "k_convolution.filters"},
+    {"v_sconv.weight_proj", "v_proj.sconv.weight_proj", "v_convolution.filters"}};
+
+}  // namespace
+
+NameMap inkling2_names(const std::vector<bool>& has_window, int64_t n_experts) {
+  const std::string layer = "model.llm.layers.{}.", attention = str(in_model, "self_attention."),
+                    depth = "model.llm.attn_res.";
+  std::vector<NameMap::Part> gate_and_up, down;
+  for (int64_t e = 0; e < n_experts; ++e) {
+    const std::string expert = str(in_model, "feed_forward.experts.", e, '.');
+    for (const char* part : {"gate", "up"}) gate_and_up.push_back(str(expert, part, ".weight"));
+    down.push_back(str(expert, "linear2.weight"));
+  }
+  NameMap map, modules;
+  map.split(layer + "mlp.experts.w13_weight", gate_and_up,
+            {.first = interleaved_experts(n_experts)})
+      .split(layer + "mlp.experts.w2_weight", down, {.first = rows_of_experts(n_experts)})
+      .convert(layer + "attn.rel_logits_proj.proj", attention + "position.table",
+               bank_of_distances())
+      .convert(layer + "attn_sconv.weight", str(in_model, "mixer_convolution.weight"), filters())
+      .convert(layer + "mlp_sconv.weight", str(in_model, "network_convolution.weight"), filters());
+  for (const auto& [file, module, part] : inkling2_linears) {
+    map.rename(str(layer, "attn.", file), str(attention, part, ".weight"));
+    modules.rename(str("model.layers.{}.self_attn.", module, ".weight"),
+                   str(attention, part, ".weight"));
+  }
+  for (size_t i = 0; i < has_window.size(); ++i) {
+    const std::string from = str("model.llm.layers.", i, '.'), to = str("layers.", i, '.');
+    map.rename(from + (has_window[i] ? "attn_norm.weight" : "q_input_norm.weight"),
+               to + "norm1.weight");
+    if (i > 0) map.rename(str(depth, "attn_queries.", i - 1), to + "mixer_query");
+    for (const std::string x : {"k", "v"})
+      map.convert(str(from, "attn.", x, has_window[i] ? "_sconv.weight" : "_sconv.static_w"),
+                  str(to, "self_attention.", x, "_convolution.weight"),
+                  has_window[i] ? filters() : taps_of_distances());
+  }
+  for (const auto& [from, to] :
+       Names{{layer + "attn.q_l2_clip.scale", attention + "q_factors"},
+             {layer + "attn.rel_l2_clip.scale", attention + "position.factors"},
+             {layer + "k_input_norm.weight", "layers.{}.k_norm1.weight"},
+             {layer + "v_input_norm.weight", "layers.{}.v_norm1.weight"},
+             {layer + "mlp_norm.weight", "layers.{}.norm2.weight"},
+             {layer + "mlp.gate.weight", "layers.{}.feed_forward.router.weight"},
+             {layer + "mlp.gate.bias", "layers.{}.feed_forward.selection_bias"},
+             {depth + "mlp_queries.{}", "layers.{}.network_query"},
+             {depth + "output_query", "output_query"},
+             {"model.llm.embed.weight", "embedding.weight"},
+             {"model.llm.embed_norm.weight", "embedding.positions.norm.weight"},
+             {"model.llm.norm.weight", "norm.weight"},
+             {"model.llm.unembed.weight", "out.weight"}})
+    map.rename(from, to);
+  modules.rename("lm_head.weight", "out.weight");
+  return map.set_modules(modules);
+}
+
 }  // namespace stretto::nn

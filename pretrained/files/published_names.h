@@ -71,6 +71,9 @@ NameMap olmo_hybrid_names(const LanguageModel::Options& options, const std::vect
 /// `experts`. Drops the layers for multi-token prediction.
 NameMap inkling_names(const LanguageModel::Options& options, const std::vector<bool>& has_experts,
                       const MoEOptions& experts);
+/// Returns the names of Inkling 2 without images, as in its files: "model.llm.layers.0.attn.wq_du.weight".
+/// has_window[i] is true if layer i has a window. modules() has the names in transformers.
+NameMap inkling2_names(const std::vector<bool>& has_window, int64_t n_experts);
 /// Returns the conversion of weights that a file has minus 1, as those of the norms of Gemma.
 Conversion plus_one();
 /// Returns the names of GPT-2. Matrices are [in, out], with q, k and v in one. Drops mask buffers.

@@ -11,6 +11,7 @@ import warnings
 import peft
 import torch
 import transformers as t
+from expected import states_in_f64
 from safetensors.torch import load_file
 
 TEXT = "Hello, <|im_end|>world! 2026 Ü\n\n  a b"
@@ -58,7 +59,8 @@ def check(folder):
     want = expected["output"].double()
     if "padding" in expected:
         want = want * (1 - expected["padding"].unsqueeze(-1).double())
-    error = (output_of(model.eval(), expected) - want).abs().max().item()
+    with states_in_f64():  # Inkling 2 computes the router in f32, whose weights are now f64
+        error = (output_of(model.eval(), expected) - want).abs().max().item()
     if (folder / "tokenizer.json").exists():
         tokenizer = t.AutoTokenizer.from_pretrained(folder)
         ids = json.loads((folder / "expected_ids.json").read_text())

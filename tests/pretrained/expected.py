@@ -39,6 +39,9 @@ INKLING = dict(vocab_size=VOCABULARY, hidden_size=32, intermediate_size=48, num_
                head_dim=12, swa_num_attention_heads=4, swa_num_key_value_heads=2, swa_head_dim=12, sliding_window_size=5,
                d_rel=6, rel_extent=9, moe_intermediate_size=20, n_routed_experts=5, num_experts_per_tok=2,
                n_shared_experts=2, max_position_embeddings=64)
+INKLING2 = {k: v for k, v in INKLING.items() if k not in ("n_shared_experts", "intermediate_size")} | dict(
+    unpadded_vocab_size=VOCABULARY - 4, qk_l2_clip_threshold=1.5, rel_l2_clip_threshold=0.8, mlp_gate_softcap=0.6,
+    mlp_up_softcap=0.4, final_logit_softcapping=2.0, n_layers_per_attn_res_block=2, eos_token_id=3)
 
 DEBERTA = dict(vocab_size=VOCABULARY, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40,
                max_position_embeddings=32, relative_attention=True)
@@ -180,6 +183,18 @@ MODELS = {
     "inkling_text-dense": (t.InklingForCausalLM, t.InklingTextConfig(
         **INKLING | dict(num_key_value_heads=1, sliding_window_size=30, rel_extent=3), num_hidden_layers=7,
         mlp_layer_types=["dense"] * 7, conv_kernel_size=2, hidden_act="gelu", unpadded_vocab_size=VOCABULARY - 6)),
+    "inkling2_text": (t.Inkling2ForCausalLM, t.Inkling2TextConfig(
+        **INKLING2, num_hidden_layers=5, layer_types=["hybrid_sliding", "hybrid", "hybrid", "hybrid_sliding", "hybrid"],
+        log_scaling_n_floor=7)),
+    "inkling2_text-heads": (t.Inkling2ForCausalLM, t.Inkling2TextConfig(
+        **INKLING2 | dict(swa_num_attention_heads=6, swa_num_key_value_heads=3, swa_head_dim=5, num_key_value_heads=4,
+                          n_layers_per_attn_res_block=3, num_experts_per_tok=3, unpadded_vocab_size=VOCABULARY),
+        num_hidden_layers=7, conv_kernel_size=3, log_scaling_n_floor=3, log_scaling_alpha=0.7, route_scale=2.5,
+        rms_norm_eps=1e-2)),
+    "inkling2_text-full": (t.Inkling2ForCausalLM, t.Inkling2TextConfig(
+        **INKLING2 | dict(num_key_value_heads=1, head_dim=7, rel_extent=3, n_layers_per_attn_res_block=1,
+                          qk_l2_clip_threshold=22.0), num_hidden_layers=3, layer_types=["hybrid"] * 3,
+        conv_kernel_size=1)),
     "gpt2": (t.GPT2LMHeadModel, t.GPT2Config(vocab_size=VOCABULARY, n_embd=24, n_layer=2, n_head=3, n_positions=64)),
     "gpt_neox": (t.GPTNeoXForCausalLM, t.GPTNeoXConfig(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2,
                                                        num_attention_heads=4, intermediate_size=40,
@@ -241,7 +256,8 @@ def randomize(model):
         for name, p in model.named_parameters():
             around = p.mean().item() if "norm" in name else 1.0 if p.dim() == 1 and "bias" not in name else 0.0
             around = -1.0 if name.endswith("A_log") else around  # a state that lasts for several tokens
-            p.copy_(around + 0.1 * torch.randn_like(p) if p.dim() == 1 else 0.2 * torch.randn_like(p))
+            near = p.dim() == 1 or name.endswith("norm.scale")
+            p.copy_(around + 0.1 * torch.randn_like(p) if near else 0.2 * torch.randn_like(p))
         for name, b in model.named_buffers():
             if name.endswith("e_score_correction_bias"):
                 b.copy_(0.2 * torch.randn_like(b))
@@ -270,6 +286,7 @@ ADAPTERS = {
                      exclude_modules="x"),
     "olmo3": dict(r=2, target_modules=["q_proj", "o_proj", "up_proj"]),
     "granite": dict(r=3, target_modules=ALL_LINEAR, task_type="CAUSAL_LM"),
+    "inkling2_text": dict(r=2, target_modules=["linear", "gate_proj", "sink_proj", "weight_proj"]),
     "gpt_oss": dict(r=2, target_modules=["q_proj", "k_proj", "v_proj", "o_proj"]),
     "bloom": dict(r=2, target_modules=["query_key_value"]),
     "t5": dict(r=2, target_modules=["q", "v", "wi", "wo"], task_type="SEQ_2_SEQ_LM"),

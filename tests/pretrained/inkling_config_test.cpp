@@ -1,4 +1,6 @@
-// The fields of Inkling's config.json.
+// The fields of config.json of Inkling and Inkling 2.
+#include <cmath>
+
 #include "autograd/tape.h"
 #include "nn/models/generation.h"
 #include "nn/models/moe.h"
@@ -22,14 +24,27 @@ const std::string small =
     "sliding_window_size": 3, "d_rel": 2, "rel_extent": 7, "moe_intermediate_size": 9,
     "n_routed_experts": 5, "num_experts_per_tok": 2)";
 
-nn::pretrained::LanguageModelConfig config(const std::string& more) {
-  const std::string text = R"({"vocab_size": 13, "hidden_size": 16, "intermediate_size": 12,
-      "num_hidden_layers": 7, "num_attention_heads": 64)" +
-                           (more.empty() ? "" : ", " + more) + "}";
-  JsonReader reader = JsonReader::parse("test", "config.json", text);
-  nn::pretrained::LanguageModelConfig m = nn::pretrained::inkling_config(reader);
+nn::pretrained::LanguageModelConfig read(nn::pretrained::LanguageModelConfig (*make)(JsonReader&),
+                                         const std::string& fields, const std::string& more) {
+  JsonReader reader = JsonReader::parse("test", "config.json",
+                                        "{" + fields + (more.empty() ? "" : ", " + more) + "}");
+  nn::pretrained::LanguageModelConfig m = make(reader);
   reader.finish();
   return m;
+}
+
+nn::pretrained::LanguageModelConfig config(const std::string& more) {
+  return read(nn::pretrained::inkling_config,
+              R"("vocab_size": 13, "hidden_size": 16, "intermediate_size": 12,
+      "num_hidden_layers": 7, "num_attention_heads": 64)",
+              more);
+}
+
+nn::pretrained::LanguageModelConfig config2(const std::string& more, int64_t vocabulary = 13) {
+  return read(nn::pretrained::inkling2_config,
+              str(R"("vocab_size": )", vocabulary, R"(, "hidden_size": 16, "num_hidden_layers": 7,
+      "num_attention_heads": 48)"),
+              more);
 }
 
 std::string refused(const std::string& more) {
@@ -137,4 +152,76 @@ TEST_CASE("fields of Inkling that are refused", "[pretrained]") {
     CHECK_THAT(refused(str('"', field, "\": true")), Containing(field));
   CHECK_THAT(refused(R"("shared_expert_sink": false)"), Containing("\"shared_expert_sink\""));
   CHECK_THAT(refused(R"("rope_theta": 5)"), Containing("\"rope_theta\" = 5"));
+}
+
+TEST_CASE("absent fields of Inkling 2 have the defaults of transformers", "[pretrained]") {
+  const auto m = config2("", 201024);
+  CHECK(m.max_length == 1048576);
+  CHECK(m.options.n_logits == 200058);
+  CHECK(m.options.soft_cap == 30);
+  CHECK(m.options.depth_block == 6);
+  CHECK(m.options.layer.norm_eps == 1e-6);
+  for (int64_t i = 0; i < 7; ++i) {
+    const nn::LayerOptions layer = layer_of(m.options, i);
+    const nn::MultiHeadAttention::Options& a = layer.attention;
+    CHECK(a.window == (i == 5 ? 0 : 1024));
+    CHECK(a.n_heads == 48);
+    CHECK(a.n_kv_heads == 8);
+    CHECK(a.d_key == 128);
+    CHECK_FALSE(a.scale);
+    CHECK(a.taps == 4);
+    CHECK(a.scaled_taps);
+    CHECK(a.dynamic_taps == (i == 5));
+    CHECK(a.separate_inputs == (i == 5));
+    CHECK(a.qk_clip == 22.627416997969522);
+    CHECK(a.v_norm_eps == 1e-6);
+    CHECK(a.query_sinks);
+    CHECK(a.gate == nn::AttentionGate::per_element);
+    CHECK(layer.branch_taps == 4);
+    CHECK(layer.branch_scale == 1 / std::sqrt(5.0));
+    CHECK(layer.feed_forward.d_hidden == 2304);
+    CHECK(layer.feed_forward.capped->gate == 4);
+    CHECK(layer.feed_forward.capped->up == 25);
+  }
+}
+
+TEST_CASE("the layers, experts and logits of Inkling 2", "[pretrained]") {
+  const auto m = config2(small + R"(, "layer_types": ["hybrid_sliding", "hybrid", "hybrid_sliding",
+      "hybrid", "hybrid", "hybrid", "hybrid"], "log_scaling_n_floor": 4, "rel_l2_clip_threshold": 3,
+      "unpadded_vocab_size": 11, "route_scale": 1.5, "n_layers_per_attn_res_block": 2)");
+  nn::LanguageModel model(m.options);
+  for (const int64_t i : {0, 1, 2, 3}) {
+    const bool local = i % 2 == 0;
+    const nn::InklingRelative::Options& position = position_of(model.layers[i]);
+    CHECK(position.extent == (local ? 3 : 7));
+    CHECK(position.log_floor == (local ? 0 : 4));
+    CHECK(position.clip == 3);
+    CHECK(bool(model.layers[i].k_norm1) == !local);
+    CHECK(model.layers[i].mixer_query.defined() == (i > 0));
+  }
+  const auto& experts = dynamic_cast<const nn::MoE&>(*model.layers[1].network);
+  CHECK(experts.expert.d_hidden == 9);
+  CHECK(experts.options.scale == 1.5);
+  CHECK(experts.selection_bias.defined());
+  CHECK(model(zeros({1, 3}, {.dtype = i64})).shape() == Shape{1, 3, 11});
+}
+
+TEST_CASE("fields of Inkling 2 that are refused", "[pretrained]") {
+  const auto refused2 = [](const std::string& more) {
+    return error_of<Error>([&] { config2("\"unpadded_vocab_size\": 13, " + more); });
+  };
+  CHECK(refused2(small) == "(nothing thrown)");
+  CHECK_THAT(error_of<Error>([] { config2("\"unpadded_vocab_size\": 14"); }),
+             Containing("\"unpadded_vocab_size\" is 14 of 13 tokens"));
+  for (const char* field : {"qk_l2_clip_threshold", "rel_l2_clip_threshold", "mlp_gate_softcap",
+                            "mlp_up_softcap", "final_logit_softcapping"})
+    CHECK_THAT(refused2(str('"', field, "\": 0")), Containing(str('"', field, "\" is 0; must be")));
+  CHECK_THAT(refused2(R"("scoring_func": "softmax")"), Containing("\"scoring_func\""));
+  CHECK_THAT(refused2(R"("hidden_act": "gelu")"), Containing("\"hidden_act\""));
+  CHECK_THAT(refused2(R"("n_layers_per_attn_res_block": 0)"), Containing("expected 1"));
+  CHECK_THAT(refused2(R"("log_scaling_n_floor": 0)"), Containing("expected 1"));
+  CHECK_THAT(refused2(R"("moe_intermediate_size": 5, "intermediate_size": 6)"),
+             Containing("differs from"));
+  CHECK_THAT(refused2(R"("n_shared_experts": 2)"), Containing("\"n_shared_experts\" = 2"));
+  CHECK_THAT(refused2(R"("tie_word_embeddings": true)"), Containing("tie_word_embeddings"));
 }

@@ -176,9 +176,9 @@ TEST_CASE("adapters of some layers are saved with the names of these layers", "[
 TEST_CASE("adapters that PEFT has written give its outputs", "[lora]") {
   const std::string folder = testing::expected_values("STRETTO_EXPECTED_MODELS", "pretrained");
   if (folder.empty()) STRETTO_SKIP("no adapters of tests/pretrained/expected.py");
-  for (const std::string name :
-       {"llama", "qwen2", "qwen3_next-equal-heads", "qwen3_5", "olmo_hybrid", "gpt2", "gpt_neox",
-        "bloom", "t5", "bert", "olmo3", "granite", "gpt_oss", "mpnet", "modernbert"}) {
+  for (const std::string name : {"llama", "qwen2", "qwen3_next-equal-heads", "qwen3_5",
+                                 "olmo_hybrid", "gpt2", "gpt_neox", "bloom", "t5", "bert", "olmo3",
+                                 "granite", "gpt_oss", "inkling2_text", "mpnet", "modernbert"}) {
     INFO(name);
     const nn::Pretrained p = nn::load_pretrained(folder + "/" + name, {.dtype = f64});
     const std::string adapter = folder + "/" + name + "-peft";

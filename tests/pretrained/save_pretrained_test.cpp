@@ -81,8 +81,8 @@ void save_adapters(const nn::Pretrained& p, const std::string& folder, const std
     return n.name.find(".experts.") != n.name.npos;
   });
   for (const nn::NamedTensor& n : all)
-    for (const char* part :
-         {"q", "k", "v", "out", "gate", "up", "linear1", "linear2", "q_down", "kv_down", "kv_up"}) {
+    for (const char* part : {"q", "k", "v", "out", "gate", "up", "linear1", "linear2", "q_down",
+                             "kv_down", "kv_up", "query_sinks"}) {
       const std::string end = str('.', part, ".weight");
       if (n.name.ends_with(end) && p.names.source(n.name) &&
           (!experts || n.name.find(".self_attention.") != n.name.npos ||
