@@ -86,13 +86,13 @@ struct Pretrained {
 /// Supported are decoder-only models ("llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3",
 /// "qwen3_moe", "phi3", "smollm3", "gemma2", "gemma3_text", "olmo2", "olmo3", "granite", "gpt_oss",
 /// "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid", "deepseek_v2", "deepseek_v3",
-/// "inkling_text", "inkling2_text", "gpt2", "gpt_neox", "gptj", "bloom", "transfo-xl") and the Music Transformer as
-/// LanguageModel, "t5" as SequenceToSequence, and "bert", "roberta", "xlm-roberta", "camembert",
-/// "mpnet", "modernbert" and "deberta-v2" as Bert. Every field of config.json is used, or known to
-/// have no effect on results, or the error names it. Nothing of the folder is executed. Weights are
-/// converted to the dtype one by one while they are read. If a tokenizer has more tokens than the
-/// model's embedding, as in some published folders, the model raises an error for a text that uses
-/// one of these tokens.
+/// "inkling_text", "inkling2_text", "gpt2", "gpt_neox", "gptj", "bloom", "transfo-xl") and the Music
+/// Transformer as LanguageModel, "t5" as SequenceToSequence, and "bert", "roberta", "xlm-roberta",
+/// "camembert", "mpnet", "modernbert" and "deberta-v2" as Bert. Every field of config.json is used,
+/// or known to have no effect on results, or the error names it. Nothing of the folder is executed.
+/// Weights are converted to the dtype one by one while they are read. If a tokenizer has more tokens
+/// than the model's embedding, as in some published folders, the model raises an error for a text
+/// that uses one of these tokens.
 Pretrained load_pretrained(const std::string& path, const PretrainedOptions& options = {});
 
 /// Saves a model as a folder that load_pretrained() and transformers open: config.json,

@@ -13,7 +13,7 @@ namespace {
 
 // Attention with a sink for each query and head [B, H, M], fused: the softmax of the keys, times
 // their share e^lse / (e^lse + e^sink) of all weights.
-Tensor attention_beside_sinks(AttentionOperands x) {
+Tensor attention_with_query_sinks(AttentionOperands x) {
   const Tensor sinks = std::exchange(x.options.sinks, {});
   const Tensors out_and_lse = fused_attention_with_lse(x);
   return out_and_lse[0] * sigmoid(out_and_lse[1] - sinks).unsqueeze(-1);
@@ -32,7 +32,7 @@ Tensor attention_of(const AttentionOperands& x, bool huge) {
   if (is_narrow(type) && !(fused && fused_attention_takes(type) && !sinks_of_queries))
     return attention_of(converted(fused ? with_short_tables(x, f32) : x, f32), huge).to(type);
   if (!fused) return composed_attention(x, huge);
-  return sinks_of_queries ? attention_beside_sinks(x) : fused_attention(x);
+  return sinks_of_queries ? attention_with_query_sinks(x) : fused_attention(x);
 }
 
 AttentionOperands checked(const Tensor& q, const Tensor& k, const Tensor& v, AttentionOptions&& o) {
