@@ -7,7 +7,7 @@ set(full
   sequence_parallel shared_options train_chorales_input train_chorales_stop two_hosts
   # other builds, packages, a browser
   consumer headers_self_contained package_bare_root package_contents package_install_page
-  package_subproject report_page
+  package_subproject python_package report_page
   # long fault injection and fuzzing; threads under ThreadSanitizer; counted instructions
   faults_address_space threads_sanitized instructions)
 

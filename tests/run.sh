@@ -36,7 +36,7 @@ need_cmake
 cuda=OFF
 if [[ $all == ON || -e /dev/nvidia0 ]]; then cuda=AUTO; fi
 cmake --preset release -B "$build" -D STRETTO_WERROR=ON -D STRETTO_TESTS=ON -D STRETTO_EXAMPLES=ON \
-  -D STRETTO_CUDA=$cuda -D STRETTO_ALL_TESTS=$all -D STRETTO_BENCHMARKS=$all \
+  -D STRETTO_CUDA=$cuda -D STRETTO_ALL_TESTS=$all -D STRETTO_BENCHMARKS=$all -D STRETTO_PYTHON_PACKAGE=$all \
   -D STRETTO_TEST_FOLDERS="$(IFS=';'; echo "${folders[*]}")"
 cmake --build "$build" --parallel "$jobs"
 choice=()

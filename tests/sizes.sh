@@ -6,7 +6,7 @@ count() {  # FOLDER FIND-OPTION...
   find "$@" \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -exec cat {} + | wc -l
 }
 
-for folder in core autograd ops cuda nn music pretrained examples benchmarks tests; do
+for folder in core autograd ops cuda nn music pretrained examples benchmarks python tests; do
   sizes=$(count "$folder" -maxdepth 1)
   for subfolder in "$folder"/*/; do
     if [[ -d $subfolder && $folder != tests ]]; then sizes+=", $(basename "$subfolder") $(count "$subfolder")"; fi

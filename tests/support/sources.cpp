@@ -19,7 +19,7 @@ fs::path root() { return find_upwards("stretto.h").parent_path(); }
 std::vector<Source> sources() {
   std::vector<Source> all;
   for (const char* folder : {"core", "autograd", "ops", "nn", "cuda", "music", "pretrained",
-                             "examples", "benchmarks", "tests"})
+                             "examples", "benchmarks", "python", "tests"})
     for (const auto& entry : fs::recursive_directory_iterator(root() / folder)) {
       const std::string kind = entry.path().extension().string();
       if (kind != ".h" && kind != ".cpp" && kind != ".cu" && kind != ".cuh") continue;

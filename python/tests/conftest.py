@@ -1,0 +1,6 @@
+import torch
+
+import stretto
+
+stretto.set_num_threads(2)
+torch.set_num_threads(1)  # its tensors here are small
