@@ -41,12 +41,12 @@ TEST_CASE(
   CHECK(mapped(map, "h.7.w") == Names{"layers.7.weight"});
   CHECK(mapped(map, "h.123.w") == Names{"layers.123.weight"});
   CHECK(mapped(map, "h.1.head.20") == Names{"heads.1-20"});
-  CHECK(mapped(map, "h.3.mask") == Names{});
+  CHECK(mapped(map, "h.3.mask").empty());
   // Rules match only whole names, and {} only numbers.
   for (const char* other : {"h..w", "h.x.w", "h.0.w2", "xh.0.w", "h.0", "h.0.W", "", "h.-1.w"})
     CHECK(mapped(map, other) == Names{other});
   CHECK(mapped({{"a", "b"}, {"c", ""}}, "a") == Names{"b"});
-  CHECK(mapped({{"a", "b"}, {"c", ""}}, "c") == Names{});
+  CHECK(mapped({{"a", "b"}, {"c", ""}}, "c").empty());
   CHECK(mapped({}, "a") == Names{"a"});
   CHECK_THROWS_WITH(NameMap().rename("a.{}", "b.{}.{}"),
                     "[NameMap] \"b.{}.{}\" has more {} or * than \"a.{}\"");
@@ -140,7 +140,7 @@ TEST_CASE("NameMap: wildcards for any text, and for optional text") {
       .rename("[model.]h.{}.*", "layers.{}.*")
       .rename("*/*:{}", "*-{}-*")
       .rename("[x.]*y", "*");
-  CHECK(mapped(map, "a.7.rotary.inv_freq") == Names{});
+  CHECK(mapped(map, "a.7.rotary.inv_freq").empty());
   CHECK(mapped(map, "inv_freq") == Names{"inv_freq"});
   CHECK(mapped(map, "model.h.3.a.b") == Names{"layers.3.a.b"});
   CHECK(mapped(map, "h.3.a.b") == Names{"layers.3.a.b"});
@@ -259,7 +259,7 @@ TEST_CASE("NameMap: a prefix is removed from every name, and rules can be put fi
   CHECK(mapped(map, "module.mask") == Names{"seen"});
   CHECK(mapped(map, "module.other") == Names{"other"});
   CHECK(map.targets("module.h.1.w") == Names{"special.1"});
-  CHECK(published.targets("mask") == Names{});
+  CHECK(published.targets("mask").empty());
   CHECK(map({{"module.h.1.b", ones({1})}})[0].origin == "module.h.1.b");
   NameMap twice = published;
   twice.prefer(twice);
