@@ -124,12 +124,11 @@ void add_attention() {
     trained("bias of the distance", o, {o.relative_bias.rows});
     trained("dense bias", {.bias = leaf({1, H, L, L})});
     trained("window", {.mask = {.causal = true, .window = 32}});
-    AttentionOptions decode = causal;
     const Tensor row = input({1, 8, 1, D}), keys = input({1, 8, 768, D}),
                  values = input({1, 8, 768, D});
-    add_call("attention, one query f32", [=] { attention(row, keys, values, decode); });
+    add_call("attention, one query f32", [=] { attention(row, keys, values, causal); });
     const Tensor keys16 = keys.to(bf16), values16 = values.to(bf16), row16 = row.to(bf16);
-    add_call("attention, one query bf16", [=] { attention(row16, keys16, values16, decode); });
+    add_call("attention, one query bf16", [=] { attention(row16, keys16, values16, causal); });
     add_trained("rotate f32", {q}, [=] { return rotate(q, 0); });
   }
 }
