@@ -46,18 +46,15 @@ int64_t rounded(int64_t bytes) {
 constexpr int64_t huge_page = int64_t(1) << 21;
 
 void* system_allocate(int64_t bytes, Device device) {
-  if (exact() && device.is_cpu()) {
-    void* block = nullptr;
-    if (posix_memalign(&block, 64, size_t(bytes)) != 0) return nullptr;
-    return std::memset(block, 0xff, size_t(bytes));
-  }
   if (device.is_cuda()) return cuda::allocate(bytes, device.index);
-  if (bytes < 4 * huge_page) return std::aligned_alloc(64, size_t((bytes + 63) / 64 * 64));
-  void* block = std::aligned_alloc(huge_page, size_t((bytes + 63) / 64 * 64));
+  const bool huge = !exact() && bytes >= 4 * huge_page;
+  void* block = nullptr;
+  if (posix_memalign(&block, huge ? size_t(huge_page) : 64, size_t(bytes)) != 0) return nullptr;
+  if (exact()) return std::memset(block, 0xff, size_t(bytes));
 #if defined(__linux__)
   // Requests huge pages only for the whole huge pages inside the request, so that no memory beyond
   // the request is committed. Ignored if the system has no huge pages.
-  if (block) madvise(block, size_t(bytes / huge_page * huge_page), MADV_HUGEPAGE);
+  if (huge) madvise(block, size_t(bytes / huge_page * huge_page), MADV_HUGEPAGE);
 #endif
   return block;
 }
