@@ -149,17 +149,20 @@ class TransformerLayer : public Module {
   const std::unique_ptr<Norm> norm1_out = out_norm("norm1_out");  ///< With NormPlace::sandwich.
   const std::unique_ptr<Norm> norm2_out = out_norm("norm2_out");  ///< With NormPlace::sandwich.
   Dropout dropout{*this, "dropout", {options.dropout}};           ///< Dropout of the branches.
-  /// Convolutions of the branches of mixer and network, with LayerOptions::branch_taps.
-  const std::unique_ptr<ShortConvolution> mixer_convolution = convolution("mixer_convolution"),
-                                          network_convolution = convolution("network_convolution");
-  /// Norms of the inputs of keys and values, with MultiHeadAttentionOptions::separate_inputs; norm1
-  /// is that of the queries.
-  const std::unique_ptr<Norm> k_norm1 = key_or_value_norm("k_norm1"),
-                              v_norm1 = key_or_value_norm("v_norm1");
-  /// Queries over depth, initially 0, with LayerOptions::depth: of the mixer [d], or [3, d] for
-  /// separate inputs, except in the first layer, and of the network [d].
-  const Tensor mixer_query = depth_query("mixer_query", options.depth != DepthPlace::first),
-               network_query = depth_query("network_query", true);
+  /// Convolution of the mixer's branch, with LayerOptions::branch_taps.
+  const std::unique_ptr<ShortConvolution> mixer_convolution = convolution("mixer_convolution");
+  /// That of the network's branch.
+  const std::unique_ptr<ShortConvolution> network_convolution = convolution("network_convolution");
+  /// Norm of the keys' input, with MultiHeadAttentionOptions::separate_inputs; norm1 is that of the
+  /// queries.
+  const std::unique_ptr<Norm> k_norm1 = key_or_value_norm("k_norm1");
+  /// Norm of the values' input.
+  const std::unique_ptr<Norm> v_norm1 = key_or_value_norm("v_norm1");
+  /// Query over depth of the mixer [d], or [3, d] for separate inputs, initially 0, with
+  /// LayerOptions::depth; undefined in the first layer.
+  const Tensor mixer_query = depth_query("mixer_query", options.depth != DepthPlace::first);
+  /// Query over depth of the network [d].
+  const Tensor network_query = depth_query("network_query", true);
   /// [1], with LayerOptions::network_scale.
   const Tensor network_scale =
       options.network_scale ? parameter("network_scale", ones({1})) : Tensor();
