@@ -3,6 +3,7 @@
 #pragma once
 
 #include "pretrained/chat/chat_template.h"
+#include "pretrained/chat/conversations.h"
 #include "pretrained/files/gguf/gguf.h"
 #include "pretrained/files/json_lines.h"
 #include "pretrained/files/npy.h"

@@ -169,11 +169,10 @@ std::unique_ptr<Norm> TransformerLayer::key_or_value_norm(const char* name) {
   return has_separate_inputs() ? std::make_unique<Norm>(*this, name, first_norm()) : nullptr;
 }
 
-Tensor TransformerLayer::depth_query(const char* name, bool wanted) {
-  if (options.depth == DepthPlace::none || !wanted) return {};
+Tensor TransformerLayer::depth_query(const char* name, int64_t rows) {
+  if (options.depth == DepthPlace::none) return {};
   const int64_t d = options.d_model;
-  const bool three = has_separate_inputs() && std::string(name) == "mixer_query";
-  return parameter(name, zeros(three ? Shape{3, d} : Shape{d}));
+  return parameter(name, zeros(rows == 1 ? Shape{d} : Shape{rows, d}));
 }
 
 Tensor TransformerLayer::mixer_input(ResidualStream& x) const {

@@ -160,9 +160,10 @@ class TransformerLayer : public Module {
   const std::unique_ptr<Norm> v_norm1 = key_or_value_norm("v_norm1");
   /// Query over depth of the mixer [d], or [3, d] for separate inputs, initially 0, with
   /// LayerOptions::depth; undefined in the first layer.
-  const Tensor mixer_query = depth_query("mixer_query", options.depth != DepthPlace::first);
+  const Tensor mixer_query =
+      options.depth == DepthPlace::first ? Tensor() : depth_query("mixer_query", mixer_inputs());
   /// Query over depth of the network [d].
-  const Tensor network_query = depth_query("network_query", true);
+  const Tensor network_query = depth_query("network_query", 1);
   /// [1], with LayerOptions::network_scale.
   const Tensor network_scale =
       options.network_scale ? parameter("network_scale", ones({1})) : Tensor();
@@ -181,8 +182,9 @@ class TransformerLayer : public Module {
   std::unique_ptr<Norm> second_norm();
   std::unique_ptr<Norm> out_norm(const char* name);
   std::unique_ptr<Norm> key_or_value_norm(const char* name);
-  Tensor depth_query(const char* name, bool wanted);
+  Tensor depth_query(const char* name, int64_t rows);
   bool has_separate_inputs() const { return options.attention.separate_inputs && !options.mixer; }
+  int64_t mixer_inputs() const { return has_separate_inputs() ? 3 : 1; }
 };
 
 /// The caches of a DecoderLayer.

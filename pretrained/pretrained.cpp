@@ -30,18 +30,19 @@ std::string list(const std::vector<std::string>& names) {
   return text;
 }
 
-// Constructs a model without initial values and loads its weights.
+// Constructs a model without initial values and loads its weights; without a file, with the values.
 template <class M>
-std::unique_ptr<M> loaded(const WeightsFile& file, const typename M::Options& model_options,
+std::unique_ptr<M> loaded(const WeightsFile* file, const typename M::Options& model_options,
                           const NameMap& names, const PretrainedOptions& options) {
   std::unique_ptr<M> model;
   {
-    const SkipInit skip(options.dtype);
+    std::optional<SkipInit> skip;
+    if (file) skip.emplace(options.dtype);
     const DefaultDevice host(cpu);
     model = std::make_unique<M>(model_options);
   }
   model->to(options.dtype);  // buffers
-  load_weights(file, *model, names);
+  if (file) load_weights(*file, *model, names);
   model->to(options.device).eval();
   return model;
 }
@@ -161,7 +162,7 @@ Pretrained from_gguf(const GgufFile& file, const PretrainedOptions& options) {
   GgufModelConfig m = gguf_model_config(file);
   const GgufVocabulary vocabulary = gguf_vocabulary(file);
   Pretrained p{.model_type = m.model_type,
-               .model = loaded<LanguageModel>(file, m.config.options, m.names, options),
+               .model = loaded<LanguageModel>(&file, m.config.options, m.names, options),
                .tokenizer = SubwordTokenizer::from_gguf(vocabulary),
                .chat_template = file.get<std::string>("tokenizer.chat_template", ""),
                .names = m.config.names,
@@ -175,13 +176,15 @@ Pretrained from_gguf(const GgufFile& file, const PretrainedOptions& options) {
 // A folder that is being loaded.
 struct Folder {
   JsonReader config;
-  const WeightsFile& file;
+  const WeightsFile* file;  // null: initial values, of a LanguageModel
   const PretrainedOptions& options;
 };
 
 // Loads the model of which all fields have been read: `m` has its options, names and trained length.
 template <class M, class Config>
-void load_model(Pretrained& p, const Folder& folder, const Config& m) {
+void load_model(Pretrained& p, Folder& folder, Config m) {
+  if constexpr (std::is_same_v<M, LanguageModel>)
+    if (!folder.file) m.options.init_std = folder.config.number("initializer_range", 0.02);
   folder.config.finish();
   p.names = m.names;
   p.max_length = m.max_length;
@@ -195,7 +198,7 @@ using LoadType = std::function<void(Pretrained&, Folder&)>;
 
 std::map<std::string, LoadType> loaders() {
   const auto load_bert = [](Pretrained& p, Folder& f, ModelConfig<Bert> m) {
-    m.options.pooler = has_tensor(f.file, "pooler.dense.weight");
+    m.options.pooler = has_tensor(*f.file, "pooler.dense.weight");
     load_model<Bert>(p, f, m);
   };
   std::map<std::string, LoadType> all{
@@ -220,19 +223,26 @@ std::map<std::string, LoadType> loaders() {
   return all;
 }
 
-Pretrained from_folder(const std::string& path, const WeightsFile& file,
-                       const PretrainedOptions& options) {
-  const std::string text = read_text("load_pretrained", path + "/config.json");
-  Folder folder{JsonReader::parse("load_pretrained", path + "/config.json", text), file, options};
+// The model of a config.json; `source` names it in errors.
+Pretrained from_config(const char* op, const std::string& text, const std::string& source,
+                       const WeightsFile* file, const PretrainedOptions& options) {
+  Folder folder{JsonReader::parse(op, source, text), file, options};
   JsonReader& config = folder.config;
   Pretrained p{.model_type = config.text("model_type", ""), .files = {.config = text}};
   ignore_general_fields(config);
-  const std::map<std::string, LoadType> all = loaders();
-  const auto load = all.find(p.model_type);
-  if (load == all.end())
-    config.refuse(str("\"model_type\" is ", in_quotes(p.model_type), "; supported are ",
-                      list(pretrained_model_types())));
-  load->second(p, folder);
+  const std::vector<std::string> types = file ? pretrained_model_types() : language_model_types();
+  if (std::find(types.begin(), types.end(), p.model_type) == types.end())
+    config.refuse(
+        str("\"model_type\" is ", in_quotes(p.model_type), "; supported are ", list(types)));
+  loaders().at(p.model_type)(p, folder);
+  return p;
+}
+
+Pretrained from_folder(const std::string& path, const WeightsFile& file,
+                       const PretrainedOptions& options) {
+  const std::string source = path + "/config.json";
+  Pretrained p =
+      from_config("load_pretrained", read_text("load_pretrained", source), source, &file, options);
   if (p.model_type != "transfo-xl") read_tokenizer(path, p);  // its vocab.txt is not WordPiece
   read_generation(path, p);
   return p;
@@ -245,12 +255,16 @@ Pretrained from_state_dict(const WeightsFile& file, const PretrainedOptions& opt
       ": neither a folder with config.json, nor a GGUF file, nor the state dict of gwinndr's Music "
       "Transformer; load_weights() loads weights alone");
   Pretrained p{.model_type = music_transformer_type,
-               .model = loaded<LanguageModel>(file, m->config.options, m->config.names, options),
+               .model = loaded<LanguageModel>(&file, m->config.options, m->config.names, options),
                .names = m->config.names,
                .max_length = m->config.max_length,
                .generation = {.sampling = {.temperature = 0}}};
   if (m->end_token) p.generation.end_tokens = {*m->end_token};
   return p;
+}
+
+void check_dtype(const char* op, const PretrainedOptions& options) {
+  check(is_floating(options.dtype), op, "dtype ", options.dtype, "; must be f32, f64 or bf16");
 }
 
 }  // namespace
@@ -262,9 +276,14 @@ std::vector<std::string> pretrained_model_types() {
   return names;
 }
 
+Pretrained initialize_pretrained(const std::string& config, const PretrainedOptions& options) {
+  constexpr const char* op = "initialize_pretrained";
+  check_dtype(op, options);
+  return from_config(op, config, "config", nullptr, options);
+}
+
 Pretrained load_pretrained(const std::string& path, const PretrainedOptions& options) {
-  check(is_floating(options.dtype), "load_pretrained", "dtype ", options.dtype,
-        "; must be f32, f64 or bf16");
+  check_dtype("load_pretrained", options);
   const std::string weights = state_dict_in(path);
   const std::unique_ptr<WeightsFile> file = open_weights(weights);
   const GgufFile* gguf = dynamic_cast<const GgufFile*>(file.get());

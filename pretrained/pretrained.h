@@ -95,6 +95,13 @@ struct Pretrained {
 /// that uses one of these tokens.
 Pretrained load_pretrained(const std::string& path, const PretrainedOptions& options = {});
 
+/// Returns a new language model of the architecture that `config`, the text of a config.json,
+/// describes. Its weights are normal with the standard deviation "initializer_range" (default 0.02).
+/// It has no tokenizer, chat template or generation options; set them in the result before
+/// save_pretrained(). Throws Error "[initialize_pretrained] config: …" as load_pretrained() does, and
+/// for a model that is not decoder-only.
+Pretrained initialize_pretrained(const std::string& config, const PretrainedOptions& options = {});
+
 /// Saves a model as a folder that load_pretrained() and transformers open: config.json,
 /// model.safetensors (in the dtype of the model), the files of the tokenizer, chat_template.jinja
 /// and generation_config.json. The weights, the tokenizer, the template and the options of

@@ -8,11 +8,8 @@
 #include "core/digest.h"
 #include "examples/common/command_line.h"
 #include "examples/common/error.h"
-#include "examples/common/text_file.h"
 #include "examples/common/words.h"
 #include "examples/published/model_options.h"
-#include "examples/text/corpus.h"
-#include "nn/data/contiguous_batches.h"
 #include "nn/training/evaluate.h"
 #include "nn/training/progress.h"
 #include "ops/loss.h"
@@ -31,9 +28,13 @@ std::string perplexity(double nats) { return fixed(std::exp(nats), 2); }
 
 void FinetuneProgram::declare(OptionList& options) {
   options.positional("model", model_path_, model_help, "MODEL");
-  options.input("data", data_, "The text to learn, in UTF-8 (required)");
-  options.input("validation", validation_,
-                "Validation text; all of --data is then used for training");
+  options.input("data", data_, "The text to learn, in UTF-8; this or --conversations is needed");
+  options.input("conversations", conversations_,
+                "The conversations to learn: JSON lines with \"messages\", each with \"role\" and "
+                "\"content\"; the loss is that of the assistant's messages");
+  options.input(
+      "validation", validation_,
+      "Validation data of the same form; all of the other file is then used for training");
   options.settings(settings, "validation_tokens");
   run_.declare(options);
   options.settings(settings);
@@ -43,7 +44,9 @@ void FinetuneProgram::declare(OptionList& options) {
 }
 
 void FinetuneProgram::resolve() {
-  require(!data_.empty(), "--data: a text is needed");
+  require(data_.empty() != conversations_.empty(),
+          data_.empty() ? "--data: a text is needed, or conversations by --conversations"
+                        : "--conversations: only without --data");
   nn::Metadata preset;
   if (settings.full) preset["learning_rate"] = "5e-05";
   take_preset(settings, preset, run_);
@@ -115,35 +118,20 @@ int64_t FinetuneProgram::count_parameters() {
   return count_trained();
 }
 
-nn::TokenStream FinetuneProgram::tokens_of(std::string_view text) const {
-  return pretrained_->tokenizer->encode(text, {.allow_special = false});
-}
-
-void FinetuneProgram::read_texts() {
-  const Texts texts = examples::read_texts({.data = data_,
-                                            .validation = validation_,
-                                            .kind = nn::TokenKind::words,
-                                            .held_out = settings.held_out});
-  train_ = tokens_of(texts.train.view);
-  valid_ = tokens_of(texts.valid.view);
-  require(train_.size() > settings.length,
-          data_ + ": " + counted(train_.size(), "training token") + " are too few; --length " +
-              as_text(settings.length) + " needs " + as_text(settings.length + 1));
-  require(valid_.size() >= 2, (validation_.empty() ? data_ : validation_) +
-                                  ": 1 validation token is too few; 2 are needed");
-  if (settings.validation_tokens > 0)
-    valid_ = valid_.slice(0, 1 + std::min(settings.validation_tokens, valid_.size() - 1));
-}
-
 void FinetuneProgram::prepare() {
   const FinetuneSettings& s = settings;
   use_device(s.steps, 0);
   open_model();
-  read_texts();
-  crops_.emplace(train_, s.batch, s.length, s.seed);
+  learned_ = read_finetune_data(
+      {.text = data_,
+       .conversations = conversations_,
+       .validation = validation_,
+       .held_out = s.held_out,
+       .most_scored = s.validation_tokens},
+      {.batch = s.batch, .length = s.length, .same_length = run_.cuda_graph, .seed = s.seed},
+      *pretrained_);
   Digest data, weights;
-  for (const nn::TokenStream* tokens : {&train_, &valid_})
-    tokens->each([&](int64_t token) { data.add(token); });
+  learned_->add_to(data);
   for (const nn::NamedTensor& p : frozen()) {
     const Tensor values = p.tensor.to(Device()).contiguous();
     weights.add(values.raw_data(), values.numel() * item_size(values.dtype()));
@@ -151,7 +139,8 @@ void FinetuneProgram::prepare() {
   frozen_digest_ = weights.text();
   use_model(std::shared_ptr<nn::Module>(pretrained_, pretrained_->model.get()), s);
   make_trainer(optimizer(vaswani_adam(s.weight_decay)), schedule_of(s),
-               {data.text(), "texts than those of --data and --validation"}, s.batch * s.length);
+               {data.text(), "data than those of --data, --conversations and --validation"},
+               s.batch * s.length);
   curve_ = {.title = "Loss of fine-tuning"};
   // All of them: a run that replaces one with other options removes the files that it does not write.
   files_ = nn::pretrained_files();
@@ -159,9 +148,8 @@ void FinetuneProgram::prepare() {
 }
 
 void FinetuneProgram::begin() {
-  std::cout << "Read " << counted(train_.size(), "token") << " for training and "
-            << counted(valid_.size(), "token") << " for validation. " << pretrained_->model_type
-            << ", " << model_and_machine() << std::endl;
+  std::cout << "Read " << learned_->sizes() << ". " << pretrained_->model_type << ", "
+            << model_and_machine() << std::endl;
   std::cout << "Trains " << counted(count_trained(), "parameter");
   if (!settings.full)
     std::cout << " of " << counted(n_adapters_, "adapter") << ", rank " << settings.rank;
@@ -172,7 +160,8 @@ void FinetuneProgram::begin() {
 }
 
 Tensor FinetuneProgram::loss(int64_t step) {
-  const nn::Batch batch = trainer().stage_batch(step, [this](int64_t i) { return (*crops_)(i); });
+  const nn::Batch batch =
+      trainer().stage_batch(step, [this](int64_t i) { return learned_->batch(i); });
   return cross_entropy(pretrained_->language_model()(batch.inputs).to(f32), batch.targets);
 }
 
@@ -181,12 +170,10 @@ double FinetuneProgram::validate() {
   return nn::mean_loss(
       *pretrained_->model, [&](const Tensor& inputs) { return model(inputs).to(f32); },
       [&](const std::function<void(const nn::Batch&)>& score) {
-        nn::for_each_evaluation_window(valid_, {.length = settings.length},
-                                       settings.batch / trainer().n_micro_batches(),
-                                       [&](const nn::Batch& batch, bool) {
-                                         check_interrupt();
-                                         score(batch);
-                                       });
+        learned_->score(settings.batch / trainer().n_micro_batches(), [&](const nn::Batch& batch) {
+          check_interrupt();
+          score(batch);
+        });
       });
 }
 
@@ -199,7 +186,7 @@ void FinetuneProgram::report() {
   const auto& last = trainer().evaluation();
   const double after = last && last->step == step() ? last->validation : validate();
   ReportTable table{
-      "Validation perplexity, " + counted(valid_.size() - 1, "token"), {"", "perplexity"}, {}};
+      "Validation perplexity, " + counted(learned_->scored(), "token"), {"", "perplexity"}, {}};
   std::cout << table.title << ":\n";
   add_row(table, 10, "before", perplexity(*before_));
   add_row(table, 10, "after", perplexity(after));

@@ -1,15 +1,14 @@
-// The program finetune: trains a published language model on a text, by LoRA or in all weights.
+// The program finetune: trains a published language model on a text or on conversations, by LoRA or
+// in all weights.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "examples/published/finetune_data.h"
 #include "examples/training/training_program.h"
-#include "nn/data/crops.h"
-#include "nn/data/token_stream.h"
 #include "pretrained/pretrained.h"
 
 namespace stretto::examples {
@@ -35,16 +34,17 @@ struct FinetuneSettings : TrainingSettings {
   template <class S, class F>
   static void each(S& s, F&& f) {
     f("held_out", s.held_out,
-      "Fraction of the data, at its end, held out for validation; ends at a line",
+      "Fraction of the data, at its end, held out for validation; a text is cut at a line",
       require_fraction);
     f("validation_tokens", s.validation_tokens,
-      "Number of validation tokens that evaluations score (0: all)", between(0, INT64_MAX));
+      "Number of validation tokens of a text that evaluations score (0: all)",
+      between(0, INT64_MAX));
     each_of_run(s, f);
     f("full", s.full, "Train all weights instead of LoRA adapters", any_value);
     each_of_adapters(s, f);
     f("length", s.length,
-      "Length of the training sequences in tokens (default: not more than the model was trained "
-      "on)",
+      "Length of the training sequences in tokens, for conversations the largest (default: not "
+      "more than the model was trained on)",
       between(1, 1 << 20));
     each_of_training(s, f);
     f("weight_decay", s.weight_decay, "Decoupled weight decay", require_not_negative);
@@ -84,19 +84,16 @@ class FinetuneProgram : public TrainingProgram {
   void take(const nn::TrainingState& state, const std::string& path) override;
 
   void open_model();
-  void read_texts();
-  nn::TokenStream tokens_of(std::string_view text) const;
   int64_t count_trained() const;
   std::vector<nn::NamedTensor> frozen() const;
   void save_model();
 
   FinetuneSettings settings;
-  std::string model_path_, data_, validation_;
+  std::string model_path_, data_, conversations_, validation_;
   bool merge_ = false;
   std::shared_ptr<nn::Pretrained> pretrained_;
   int64_t n_adapters_ = 0;
-  nn::TokenStream train_, valid_;
-  std::optional<nn::RandomCrops> crops_;
+  std::unique_ptr<FinetuneData> learned_;
   std::string frozen_digest_;
   std::optional<double> before_;  // validation loss of the published model
 };

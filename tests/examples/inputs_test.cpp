@@ -88,6 +88,12 @@ std::vector<Collision> collisions(const TempDir& folder) {
                                  {model, temporary, folder.file("x")}})
     all.push_back({"embed", {names[0], names[1], "--out", names[2]}});
 
+  write_file(folder.file("new.json"), "a\nb\n");
+  fs::create_directory(folder.file("linked-model"));
+  fs::create_hard_link(folder.file("new.json"), folder.file("linked-model/tokenizer.json"));
+  all.push_back(
+      {"new_model", {"--data", folder.file("new.json"), "--out", folder.file("linked-model")}});
+
   all.push_back({"stretto-report", {texts, "--out", text}});
   return all;
 }

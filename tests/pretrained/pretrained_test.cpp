@@ -279,3 +279,37 @@ TEST_CASE("Pretrained::chat streams the answer up to a stop string", "[pretraine
   p.chat_template = "";
   CHECK_THROWS_WITH(p.chat({{"user", "Q"}}), Containing("model without a chat template"));
 }
+
+TEST_CASE("initialize_pretrained makes a new model of a configuration", "[pretrained]") {
+  const std::string config =
+      R"({"model_type": "llama", "vocab_size": 300, "hidden_size": 64, "num_hidden_layers": 2,
+          "num_attention_heads": 4, "intermediate_size": 96, "tie_word_embeddings": true,
+          "max_position_embeddings": 32)";
+  manual_seed(3);
+  const nn::Pretrained p = nn::initialize_pretrained(config + R"(, "initializer_range": 0.05})");
+  CHECK(p.max_length == 32);
+  CHECK(!p.tokenizer);
+  CHECK(!p.model->training());
+  for (const nn::NamedTensor& n : p.model->named_parameters()) {
+    if (n.tensor.dim() != 2) continue;
+    INFO(n.name);
+    CHECK(std::abs(n.tensor.square().mean().sqrt().item() - 0.05) < 0.005);
+  }
+  manual_seed(3);
+  const nn::Pretrained again =
+      nn::initialize_pretrained(config + R"(, "initializer_range": 0.05})", {.dtype = f64});
+  CHECK(again.model->parameters().at(0).dtype() == f64);
+  const testing::TempDir folder;
+  nn::save_pretrained(folder.file("new"), p);
+  const nn::Pretrained read = nn::load_pretrained(folder.file("new"));
+  const Tensor tokens = tensor({1, 2, 3}).unsqueeze(0);
+  CHECK(testing::same_bits(read.language_model()(tokens), p.language_model()(tokens)));
+
+  CHECK_THROWS_WITH(nn::initialize_pretrained(R"({"model_type": "bert"})"),
+                    Containing("[initialize_pretrained] config: \"model_type\" is \"bert\""));
+  CHECK_THROWS_WITH(nn::initialize_pretrained(config + R"(, "unknown_field": 1})"),
+                    Containing("unknown_field"));
+  CHECK_THROWS_WITH(nn::initialize_pretrained("{"), Containing("[initialize_pretrained] config: "));
+  CHECK_THROWS_WITH(nn::initialize_pretrained(config + "}", {.dtype = i64}),
+                    Containing("[initialize_pretrained] dtype i64"));
+}

