@@ -58,7 +58,7 @@ if(STRETTO_INSTALL AND STRETTO_SHARED AND STRETTO_EXAMPLES)
     set_tests_properties(package_${name} PROPERTIES
       LABELS package
       SKIP_RETURN_CODE 77
-      RUN_SERIAL ON)  # cpack asks the build whether it is complete
+      RESOURCE_LOCK build)  # cpack asks the build whether it is complete
   endforeach()
 endif()
 
