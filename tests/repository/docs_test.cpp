@@ -90,10 +90,12 @@ TEST_CASE("README.md has at most 150 lines, docs/tour.md and docs/add-*.md at mo
   }
 }
 
-TEST_CASE("CHANGELOG.md begins with the current version", "[repository][docs]") {
+TEST_CASE("CHANGELOG.md and CITATION.cff have the current version", "[repository][docs]") {
   const std::string version =
       str(STRETTO_VERSION_MAJOR, ".", STRETTO_VERSION_MINOR, ".", STRETTO_VERSION_PATCH);
   CHECK(testing::text_of("CHANGELOG.md").rfind("# Changes\n\n## " + version, 0) == 0);
+  CHECK_THAT(testing::text_of("CITATION.cff"), Containing("\nversion: " + version + "\n"));
+  CHECK_THAT(testing::text_of("docs/sbom.spdx.json"), Containing("\"stretto-" + version + "\""));
 }
 
 TEST_CASE("Every header of the library is included by an umbrella header or listed as internal",
