@@ -19,6 +19,7 @@
 #include "../nn/models/language_model.h"
 #include "../nn/models/sequence_to_sequence.h"
 #include "chat/chat_template.h"
+#include "files/gguf/gguf_writer.h"
 #include "tokenizers/subword_tokenizer.h"
 
 namespace stretto::nn {
@@ -117,6 +118,14 @@ Pretrained initialize_pretrained(const std::string& config, const PretrainedOpti
 /// fails or the process is killed meanwhile, `folder` has files of both models and no config.json:
 /// save again. To be sure of the old model, save to another folder.
 void save_pretrained(const std::string& folder, const Pretrained& pretrained);
+
+/// Saves a model of the types "llama", "mistral", "qwen2" and "qwen3" as a GGUF file, which
+/// load_pretrained() and llama.cpp open: weights, tokenizer, chat template. Matrices have the type
+/// `type`, other tensors f32. Replaces the file atomically. Throws Error "[save_gguf] PATH: …" for
+/// other models, adapters, and what GGUF or this writer cannot express: a tokenizer that is no
+/// byte-level BPE of a known family, RoPE with other scaling than "linear".
+void save_gguf(const std::string& path, const Pretrained& pretrained,
+               GgufType type = GgufType::f16);
 
 /// Returns the names of all files that save_pretrained() may write.
 std::vector<std::string> pretrained_files();

@@ -21,6 +21,7 @@ namespace {
 constexpr const char* frozen_note = "frozen_weights";
 constexpr const char* before_note = "validation_before";
 constexpr const char* merge_note = "merge";
+constexpr const char* gguf_name = "model.gguf";
 
 std::string perplexity(double nats) { return fixed(std::exp(nats), 2); }
 
@@ -41,6 +42,11 @@ void FinetuneProgram::declare(OptionList& options) {
   options.describe("learning_rate", "Peak learning rate (--full: 5e-05 if not given)");
   options("merge", merge_,
           "Write the model with the adapters merged into its weights, instead of the adapters");
+  options(
+      "gguf", gguf_,
+      "With --merge or --full: also write the model as model.gguf, for llama.cpp, with matrices "
+      "of this type: f32, f16, bf16 or q8_0",
+      one_of({"", "bf16", "f16", "f32", "q8_0"}));
 }
 
 void FinetuneProgram::resolve() {
@@ -55,6 +61,7 @@ void FinetuneProgram::resolve() {
     merge_ = merge_ || run_.checkpoint().metadata().contains(merge_note);
   }
   settings.check();
+  require(gguf_.empty() || settings.full || merge_, "--gguf: needs --merge or --full");
   require(settings.full || settings.optimizer == "adamw",
           "--optimizer " + settings.optimizer + ": needs --full; adapters are trained by adamw");
   if (!settings.full) return;
@@ -144,7 +151,7 @@ void FinetuneProgram::prepare() {
   curve_ = {.title = "Loss of fine-tuning"};
   // All of them: a run that replaces one with other options removes the files that it does not write.
   files_ = nn::pretrained_files();
-  files_.insert(files_.end(), {"adapter_config.json", "adapter_model.safetensors"});
+  files_.insert(files_.end(), {"adapter_config.json", "adapter_model.safetensors", gguf_name});
 }
 
 void FinetuneProgram::begin() {
@@ -208,6 +215,8 @@ void FinetuneProgram::save_model() {
   }
   if (merge_) nn::merge_lora(model);
   nn::save_pretrained(folder, *pretrained_);
+  if (!gguf_.empty())
+    nn::save_gguf(folder + "/" + gguf_name, *pretrained_, nn::gguf_type_of(gguf_));
   std::cout << "Wrote the model; chat " << written << " opens it" << std::endl;
 }
 

@@ -89,7 +89,7 @@ class FinetuneProgram : public TrainingProgram {
   void save_model();
 
   FinetuneSettings settings;
-  std::string model_path_, data_, conversations_, validation_;
+  std::string model_path_, data_, conversations_, validation_, gguf_;
   bool merge_ = false;
   std::shared_ptr<nn::Pretrained> pretrained_;
   int64_t n_adapters_ = 0;

@@ -4,8 +4,8 @@
 #   bash examples/recipes/chat_from_scratch.sh [FOLDER]     (default out/chat_from_scratch)
 #
 # It makes a tokenizer and a small model of LLaMA's architecture, trains the model on sentences about
-# the people of a village, then on questions and answers, and asks it. For data of your own, take
-# the commands that it prints.
+# the people of a village, then on questions and answers, and asks it: what it remembers of them, and
+# what a question itself tells. For data of your own, take the commands that it prints.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 out=$(realpath -m "${1:-out/chat_from_scratch}")
@@ -31,13 +31,13 @@ step "A tokenizer and a new model" \
   "$programs/new_model" --data "$out/text.txt" --vocabulary 512 --layers 4 --d-model 128 --length 64 --out "$out/new"
 step "Training on the text" \
   "$programs/finetune" "$out/new" --full --data "$out/text.txt" --batch 16 --length 64 \
-  --learning-rate 0.002 --warmup 50 --steps "${STEPS:-1500}" --evaluate-every 250 --out "$out/base" --overwrite
+  --learning-rate 0.004 --warmup 50 --steps "${STEPS:-1000}" --evaluate-every 250 --out "$out/base" --overwrite
 step "Training on the conversations" \
   "$programs/finetune" "$out/base" --full --conversations "$out/chats.jsonl" --batch 32 --length 64 \
-  --learning-rate 0.0005 --warmup 20 --steps "${CHAT_STEPS:-300}" --evaluate-every 100 --out "$out/model" --overwrite
+  --learning-rate 0.001 --warmup 20 --steps "${CHAT_STEPS:-600}" --evaluate-every 100 --out "$out/model" --overwrite
 echo
-ask known "about people of the conversations"
-ask unseen "about people of whom only the text tells"
+ask village "from memory, about people of the text"
+ask guests "from a sentence in the question, about others"
 step "A question" "$programs/chat" "$out/model" --prompt "Where does Mira live?" --quiet
 echo
 echo "Talk with it:  $programs/chat $out/model"

@@ -5,7 +5,7 @@
 #include "core/one_line.h"
 #include "pretrained/tokenizers/files/families.h"
 #include "pretrained/tokenizers/models/model.h"
-#include "pretrained/tokenizers/subword_tokenizer.h"
+#include "pretrained/tokenizers/tokenizer_data.h"
 
 namespace stretto::nn {
 
@@ -36,26 +36,28 @@ void add_tokens(const GgufVocabulary& v, Definition& d) {
   }
 }
 
+struct FamilyName {
+  const char* pre;
+  Family family;
+};
+// The first name of a family is the one that is written.
+constexpr FamilyName family_names[] = {{"gpt-2", Family::gpt2},
+                                       {"gpt2", Family::gpt2},
+                                       {"olmo", Family::gpt2},
+                                       {"mpt", Family::gpt2},
+                                       {"gpt-neox", Family::gpt2},
+                                       {"phi-2", Family::gpt2},
+                                       {"llama-bpe", Family::llama3},
+                                       {"llama-v3", Family::llama3},
+                                       {"llama3", Family::llama3},
+                                       {"qwen2", Family::qwen2},
+                                       {"deepseek-r1-qwen", Family::qwen2},
+                                       {"smollm", Family::smollm},
+                                       {"bloom", Family::bloom}};
+
 Family family_of(const GgufVocabulary& v) {
-  struct Name {
-    const char* pre;
-    Family family;
-  };
-  constexpr Name names[] = {{"gpt-2", Family::gpt2},
-                            {"gpt2", Family::gpt2},
-                            {"olmo", Family::gpt2},
-                            {"mpt", Family::gpt2},
-                            {"gpt-neox", Family::gpt2},
-                            {"phi-2", Family::gpt2},
-                            {"llama3", Family::llama3},
-                            {"llama-v3", Family::llama3},
-                            {"llama-bpe", Family::llama3},
-                            {"qwen2", Family::qwen2},
-                            {"deepseek-r1-qwen", Family::qwen2},
-                            {"smollm", Family::smollm},
-                            {"bloom", Family::bloom}};
   std::string known;
-  for (const Name& name : names) {
+  for (const FamilyName& name : family_names) {
     if (v.pre == name.pre) return name.family;
     known += std::string(known.empty() ? "" : ", ") + name.pre;
   }
@@ -148,6 +150,64 @@ SubwordTokenizer SubwordTokenizer::from_gguf(const GgufVocabulary& v) {
          " is not supported; supported are gpt2, llama, bert and t5");
   }
   return SubwordTokenizer(std::move(d));
+}
+
+namespace {
+
+// How a pre-tokenizer of byte-level BPE splits words, without fields that do not change ids.
+std::string splits_of(const Json& json) {
+  const std::string& type = json["type"].text;
+  if (type == "ByteLevel")
+    return str(type, is_true(json["use_regex"], true), is_true(json["add_prefix_space"], true));
+  if (type == "Split") return type + json_text(json["pattern"]) + json["behavior"].text;
+  if (type == "Digits") return str(type, is_true(json["individual_digits"], false));
+  if (type != "Sequence") return json_text(json);
+  std::string text;
+  for (const Json& part : json["pretokenizers"].items) text += splits_of(part) + ";";
+  return text;
+}
+
+const char* name_of_family(const Definition& d) {
+  for (const FamilyName& name : family_names) {
+    Definition family;
+    set_byte_level_bpe(family, name.family);
+    if (splits_of(d.pre_tokenizer) == splits_of(family.pre_tokenizer) &&
+        is_true(d.model["ignore_merges"], false) == is_true(family.model["ignore_merges"], false) &&
+        (d.normalizer.is_null() || json_text(d.normalizer) == json_text(family.normalizer)))
+      return name.pre;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+GgufVocabulary SubwordTokenizer::to_gguf() const {
+  const Definition& d = data_->definition;
+  const char* pre = d.sentencepiece ? nullptr : name_of_family(d);
+  check(pre != nullptr, op, d.name,
+        ": cannot be written to a GGUF file, which has byte-level BPE of known families only");
+  GgufVocabulary v{.name = d.name, .model = "gpt2", .pre = pre};
+  const Json json = parse_json(op, data_->tokenizer_json(), d.name);
+  for (int64_t id = 0; id < size(); ++id) {
+    const auto text = token(id);
+    v.tokens.push_back(text.value_or(str("[PAD", id, "]")));
+    v.token_types.push_back(int32_t(text ? PieceType::normal : PieceType::unused));
+  }
+  for (const AddedToken& token : d.added)
+    v.token_types[size_t(token.id)] =
+        int32_t(token.special ? PieceType::control : PieceType::user_defined);
+  for (const Json& pair : json["model"]["merges"].items)
+    v.merges.push_back(pair.items.at(0).text + " " + pair.items.at(1).text);
+  v.bos = bos();
+  v.eos = eos();
+  v.pad = pad();
+  v.unk = unk();
+  const std::vector<int64_t> around = encode("");
+  v.add_bos = !around.empty() && around.front() == bos();
+  v.add_eos = around.size() > size_t(*v.add_bos) && around.back() == eos();
+  check(around.size() == size_t(*v.add_bos) + size_t(*v.add_eos), op, d.name,
+        ": cannot be written to a GGUF file: it adds other tokens than bos and eos to a text");
+  return v;
 }
 
 }  // namespace stretto::nn

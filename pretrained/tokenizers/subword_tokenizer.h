@@ -77,6 +77,9 @@ class SubwordTokenizer final : public Tokenizer {
   static SubwordTokenizer load(const std::string& path);
   /// Returns the tokenizer of a GGUF file. Throws Error for an unknown model or pre-tokenizer.
   static SubwordTokenizer from_gguf(const GgufVocabulary& vocabulary);
+  /// Returns the vocabulary for a GGUF file. Throws Error unless the tokenizer is byte-level BPE of a
+  /// family that from_gguf() knows.
+  GgufVocabulary to_gguf() const;
   /// Returns the tokenizer of a definition, as the readers of files produce it.
   explicit SubwordTokenizer(tokenizers::Definition definition);
 
