@@ -147,6 +147,27 @@ __global__ void take_first(T* values, int64_t* indices, const T* x, const uint32
   }
 }
 
+/// counts [total]: the number of elements of sorted [n] before values [total]
+template <class T>
+__global__ void search(int64_t* counts, const T* sorted, uint64_t n, const T* values,
+                       uint64_t total, bool right) {
+#pragma unroll 1
+  for (uint64_t i = thread_index(); i < total; i += thread_count()) {
+    const auto key = key_of(values[i], false);
+    uint64_t low = 0, high = n;
+    while (low < high) {
+      const uint64_t middle = (low + high) / 2;
+      const auto other = key_of(sorted[middle], false);
+      if (other < key || (right && other == key)) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    counts[i] = int64_t(low);
+  }
+}
+
 constexpr int threads = 256;
 
 }  // namespace
@@ -198,6 +219,18 @@ void sort_rows(const Tensor& x, bool descending, const Tensor& values, const Ten
            static_cast<const uint32_t*>(order.raw_data()), uint64_t(values.numel()),
            uint64_t(x.numel() / order.size(0)), Divider(values.numel() / order.size(0)));
   });
+}
+
+Tensor search_sorted(const Tensor& sorted, const Tensor& values, bool right) {
+  Tensor counts = empty(values.shape(), {.dtype = i64, .device = values.device()});
+  if (counts.numel() == 0) return counts;
+  dispatch_number(values.dtype(), "searchsorted", [&]<class T>() {
+    launch("searchsorted", values.device().index, search<T>, blocks_for(counts.numel(), threads),
+           threads, counts.data<int64_t>(), static_cast<const T*>(sorted.data<T>()),
+           uint64_t(sorted.numel()), static_cast<const T*>(values.data<T>()),
+           uint64_t(counts.numel()), right);
+  });
+  return counts;
 }
 
 }  // namespace stretto::cuda

@@ -14,5 +14,8 @@ STRETTO_KERNEL(Tensor sort_order(const Tensor& x, bool descending, Tensor* sorte
 /// (i64), both [rows, k].
 STRETTO_KERNEL(void sort_rows(const Tensor& x, bool descending, const Tensor& values,
                               const Tensor& indices));
+/// For each value the number of elements of sorted [n], in this order, that are less, or with `right`
+/// at most equal: i64 in the shape of the values. Both contiguous, f32, f64, bf16 or i64.
+STRETTO_KERNEL(Tensor search_sorted(const Tensor& sorted, const Tensor& values, bool right));
 
 }  // namespace stretto::cuda

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "autograd/tape.h"
+#include "cuda/sort.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/elementwise_loops.h"
@@ -91,7 +92,12 @@ Tensor searchsorted(const Tensor& sorted, const Tensor& values, bool right) {
   check_defined("searchsorted", values);
   check(sorted.dim() == 1 && sorted.dtype() == values.dtype(), "searchsorted", "sorted ", sorted,
         ", values ", values, "; both must have one dtype, and sorted one dimension");
-  const Tensor in = sorted.detach().to(cpu).contiguous(), x = values.detach().to(cpu).contiguous();
+  check_same_device("searchsorted", {&sorted, &values});
+  const DType type = is_floating(sorted.dtype()) ? sorted.dtype() : i64;
+  if (sorted.device().is_cuda())
+    return cuda::search_sorted(sorted.detach().to(type).contiguous(),
+                               values.detach().to(type).contiguous(), right);
+  const Tensor in = sorted.detach().contiguous(), x = values.detach().contiguous();
   Tensor y = empty(x.shape(), {.dtype = i64, .device = cpu});
   dispatch(in.dtype(), [&]<class T>() {
     using C = compute_t<T>;
@@ -103,7 +109,7 @@ Tensor searchsorted(const Tensor& sorted, const Tensor& values, bool right) {
       y.data<int64_t>()[i] = at - row.begin();
     }
   });
-  return y.to(values.device());
+  return y;
 }
 
 Tensor Tensor::squeeze() const {

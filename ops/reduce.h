@@ -110,7 +110,7 @@ struct Unique {
 Unique unique(const Tensor& x);
 /// Returns for each value the number of elements of `sorted` [N], in ascending order, that are less
 /// than it, or with `right` at most it: values of any shape → i64 of the same shape. Both have one
-/// dtype. Computed on the host.
+/// dtype and device.
 Tensor searchsorted(const Tensor& sorted, const Tensor& values, bool right = false);
 
 }  // namespace stretto

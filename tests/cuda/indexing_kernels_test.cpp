@@ -62,6 +62,28 @@ TEST_CASE("sort and topk agree with the CPU: stable, with NaN last", "[cuda]") {
   }
 }
 
+TEST_CASE("searchsorted agrees with the CPU", "[cuda]") {
+  NEEDS_GPU();
+  for (const DType t : {f32, f64, bf16, i64, i32, u8})
+    for (const int64_t n : {0, 1, 2, 700}) {
+      Tensor row = mul(noise({n}, 30), 5).to(i32).to(t), values = mul(noise({9, 70}, 31), 5).to(t);
+      if (is_floating(t)) {  // NaN, two zeros and infinities
+        values[0].fill_(std::nan(""));
+        values[1].fill_(-0.0);
+        values[2].fill_(-inf);
+        if (n > 2) row.slice(0, 0, 5).fill_(std::nan(""));
+      }
+      row = sort(row).values;
+      for (const bool right : {false, true}) {
+        CAPTURE(name(t), n, right);
+        check_equal(searchsorted(row, values, right),
+                    searchsorted(on_gpu(row), on_gpu(values), right));
+        check_equal(searchsorted(row, values.t(), right),
+                    searchsorted(on_gpu(row), on_gpu(values).t(), right));
+      }
+    }
+}
+
 TEST_CASE("index_select and its gradient agree with the CPU", "[cuda]") {
   NEEDS_GPU();
   uint64_t stream = 100;
