@@ -81,7 +81,7 @@ struct Product {
            const std::function<void(std::vector<double>&)>& then = {}) const {
     const s64 item = bytes_of(out);
     Products& all = products()[type == CUDA_R_64F ? "f64" : type == CUDA_R_32F ? "f32" : "bf16"];
-    ++all.calls;
+    if (batch == 0) ++all.calls;
     all.multiply_adds += u64(m * n * k);
     all.bytes += u64((m + n) * k * bytes_of(type) + (beta == 0 ? 1 : 2) * m * n * item);
     const auto x = gathered<C>(what, a, batch, m, k), y = gathered<C>(what, b, batch, k, n);
