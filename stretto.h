@@ -134,6 +134,7 @@
 #include "ops/fft/fft_conv.h"
 #include "ops/gradcheck.h"
 #include "ops/index.h"
+#include "ops/grouped_linear.h"
 #include "ops/indexing.h"
 #include "ops/loss.h"
 #include "ops/matmul.h"

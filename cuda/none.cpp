@@ -57,6 +57,7 @@ std::unique_ptr<Channel> open_channel(const std::string&, int, int, int, int) { 
 #include "cuda/elementwise_masks.h"
 #include "cuda/fft/fft.h"
 #include "cuda/fft/fft_conv.h"
+#include "cuda/grouped_linear.h"
 #include "cuda/indexing.h"
 #include "cuda/linear.h"
 #include "cuda/loss.h"

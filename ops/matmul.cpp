@@ -9,6 +9,7 @@
 #include "cuda/linear.h"
 #include "cuda/matmul.h"
 #include "ops/elementwise.h"
+#include "ops/linear_into.h"
 #include "ops/loops.h"
 #include "ops/reduce.h"
 #include "ops/view.h"
@@ -122,49 +123,11 @@ STRETTO_CLONES void add_row(T* __restrict sums, const T* __restrict row, int64_t
   for (int64_t i = 0; i < n; ++i) sums[i] += row[i];
 }
 
-// x [.., in] · weightᵀ + bias on the CPU, detached; weight is [out, in], bias [out] or undefined.
-// bf16 is rounded once, after the bias.
 Tensor linear_product(const Tensor& x, const Tensor& weight, const Tensor& bias,
                       const Shape& shape) {
-  const int64_t out = weight.size(0), in = weight.size(1);
-  const int64_t n = Shape(shape.begin(), shape.dim() - 1).numel();
-  const int64_t lda = std::max<int64_t>(in, 1), ldc = std::max<int64_t>(out, 1);
-  const bool narrow = x.dtype() == bf16 && has_bf16_products();
-  const DType wide = narrow ? bf16 : compute_type(x.dtype());
-  const Tensor input = x.to(wide).contiguous();
-  Tensor w = weight, y = empty(shape, {.dtype = wide, .device = cpu});
-  if (narrow) {
-    const Tensor row = bias.defined() ? bias.contiguous() : Tensor();
-    MatrixRef<BFloat16> m = matrix<BFloat16>(w);
-    m.transposed = !m.transposed;
-    gemm_parallel(n, out, in, {input.data<BFloat16>(), lda}, m,
-                  row.defined() ? row.data<BFloat16>() : nullptr, y.data<BFloat16>(), ldc);
-    return y;
-  }
-  const Tensor row = bias.defined() ? bias.to(wide).contiguous() : Tensor();
-  if (x.dtype() == bf16) {  // for few rows, weights are converted to f32 while they are read
-    MatrixRef<BFloat16> m = matrix<BFloat16>(w);
-    m.transposed = !m.transposed;
-    if (gemm_widening({n, out, in, 1, {input.data<float>(), lda}, m, 0, y.data<float>(), ldc})) {
-      for (int64_t r = 0; row.defined() && r < n; ++r)
-        add_row(y.data<float>() + r * ldc, row.data<float>(), out);
-      return y.to(bf16);
-    }
-  }
-  w = converted(weight, wide);
-  auto run = [&]<class T>() {
-    MatrixRef<T> m = matrix<T>(w);
-    m.transposed = !m.transposed;
-    const auto with_bias = [&](int64_t, int64_t j, int64_t rows, int64_t columns, T* sums,
-                               int64_t ld) {
-      for (int64_t r = 0; r < rows; ++r) add_row(sums + r * ld, row.data<T>() + j, columns);
-    };
-    const auto epilogue = epilogue_of<T>(with_bias);
-    gemm_parallel<T>({n, out, in, 1, {input.data<T>(), lda}, m, 0, y.data<T>(), ldc},
-                     row.defined() ? &epilogue : nullptr);
-  };
-  dispatch_among<double, float>(wide, run);
-  return y.to(x.dtype());
+  Tensor y = empty(shape, options_of(x));
+  linear_into(y, x, weight, bias);
+  return y;
 }
 
 // Computes the same on CUDA: with a bias as cuBLASLt's epilogue, if it has one for the dtype.
@@ -264,6 +227,49 @@ Tensors separate_layers(const Tensor& x, const Tensors& weights, const Tensors& 
 }
 
 }  // namespace
+
+void linear_into(const Tensor& to, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  const int64_t out = weight.size(0), in = weight.size(1);
+  const int64_t n = Shape(to.shape().begin(), to.dim() - 1).numel();
+  const int64_t lda = std::max<int64_t>(in, 1), ldc = std::max<int64_t>(out, 1);
+  const bool narrow = x.dtype() == bf16 && has_bf16_products();
+  const DType wide = narrow ? bf16 : compute_type(x.dtype());
+  const Tensor input = x.to(wide).contiguous();
+  Tensor w = weight;
+  const Tensor y = wide == to.dtype() ? to : empty(to.shape(), {.dtype = wide, .device = cpu});
+  if (narrow) {
+    const Tensor row = bias.defined() ? bias.contiguous() : Tensor();
+    MatrixRef<BFloat16> m = matrix<BFloat16>(w);
+    m.transposed = !m.transposed;
+    gemm_parallel(n, out, in, {input.data<BFloat16>(), lda}, m,
+                  row.defined() ? row.data<BFloat16>() : nullptr, y.data<BFloat16>(), ldc);
+    return;
+  }
+  const Tensor row = bias.defined() ? bias.to(wide).contiguous() : Tensor();
+  if (x.dtype() == bf16) {  // for few rows, weights are converted to f32 while they are read
+    MatrixRef<BFloat16> m = matrix<BFloat16>(w);
+    m.transposed = !m.transposed;
+    if (gemm_widening({n, out, in, 1, {input.data<float>(), lda}, m, 0, y.data<float>(), ldc})) {
+      for (int64_t r = 0; row.defined() && r < n; ++r)
+        add_row(y.data<float>() + r * ldc, row.data<float>(), out);
+      return void(to.copy_(y));
+    }
+  }
+  w = converted(weight, wide);
+  auto run = [&]<class T>() {
+    MatrixRef<T> m = matrix<T>(w);
+    m.transposed = !m.transposed;
+    const auto with_bias = [&](int64_t, int64_t j, int64_t rows, int64_t columns, T* sums,
+                               int64_t ld) {
+      for (int64_t r = 0; r < rows; ++r) add_row(sums + r * ld, row.data<T>() + j, columns);
+    };
+    const auto epilogue = epilogue_of<T>(with_bias);
+    gemm_parallel<T>({n, out, in, 1, {input.data<T>(), lda}, m, 0, y.data<T>(), ldc},
+                     row.defined() ? &epilogue : nullptr);
+  };
+  dispatch_among<double, float>(wide, run);
+  if (wide != to.dtype()) to.copy_(y);
+}
 
 Tensor matmul(const Tensor& left, const Tensor& right) {
   check(left.defined() && right.defined() && left.dim() >= 1 && right.dim() >= 1, "matmul", "a ",

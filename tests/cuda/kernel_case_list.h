@@ -40,6 +40,7 @@ struct KernelCaseList {
   void norms();
   void losses();
   void indices();
+  void grouped_products();
   void created();
   void optimizers();
   void transforms();

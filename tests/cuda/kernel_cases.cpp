@@ -3,6 +3,7 @@
 #include "cuda/activation.h"
 #include "cuda/create.h"
 #include "cuda/elementwise.h"
+#include "cuda/grouped_linear.h"
 #include "cuda/indexing.h"
 #include "cuda/loss.h"
 #include "cuda/norm.h"
@@ -167,6 +168,30 @@ void KernelCaseList::losses() {
   }
 }
 
+// Four groups, and as many features as a tile has columns.
+void KernelCaseList::grouped_products() {
+  const int64_t features = dtype == bf16 ? 128 : 64;
+  const Tensor x = noise({rows, features}), g = noise({rows, features}),
+               offsets = tensor<int64_t>({0, rows / 4, rows / 2, rows * 3 / 4, rows}, {5}, gpu),
+               biases = noise({4, features});
+  Tensors w;
+  for (int e = 0; e < 4; ++e) w.push_back(noise({features, features}));
+  const Tensors b = unbind(biases);
+  const double n = double(rows * features), weights = 4 * double(features * features);
+  const double access = dtype == bf16 ? 240 : lanes();
+  const auto tiles =
+      processors * double(features * features);  // of a weight, for each tile of rows
+  add("grouped_linear", 2 * n + tiles, 0, straight, [=] {
+    cuda::grouped_linear(x, w, b, offsets, false);
+  }).accesses(access);
+  add("grouped_linear backward", 2 * n + tiles, 0, straight, [=] {
+    cuda::grouped_linear(g, w, {}, offsets, true);
+  }).accesses(access);
+  add("grouped_linear backward of weights", 2 * n + weights, sector * 4 * double(features),
+      straight, [=] { cuda::grouped_weight_gradients(g, x, offsets, biases); })
+      .accesses(access);
+}
+
 void KernelCaseList::indices() {
   const double n = double(rows) * 512, r = double(rows);
   const Tensor table = noise({1, 400, 512}), which = ids({rows}, 400);
@@ -248,10 +273,10 @@ void each_kernel_case(int64_t rows, DType dtype, const std::function<void(const 
   KernelCaseList cases{rows, dtype};
   for (const auto family :
        {&KernelCaseList::elementwise, &KernelCaseList::copies, &KernelCaseList::reductions,
-        &KernelCaseList::norms, &KernelCaseList::losses, &KernelCaseList::indices,
-        &KernelCaseList::created, &KernelCaseList::optimizers, &KernelCaseList::transforms,
-        &KernelCaseList::positions, &KernelCaseList::linear_attentions, &KernelCaseList::attentions,
-        &KernelCaseList::decoding}) {
+        &KernelCaseList::norms, &KernelCaseList::losses, &KernelCaseList::grouped_products,
+        &KernelCaseList::indices, &KernelCaseList::created, &KernelCaseList::optimizers,
+        &KernelCaseList::transforms, &KernelCaseList::positions, &KernelCaseList::linear_attentions,
+        &KernelCaseList::attentions, &KernelCaseList::decoding}) {
     (cases.*family)();
     for (const KernelCase& one : cases.all) f(one);
     cases.all.clear();  // and their tensors

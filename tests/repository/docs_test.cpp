@@ -131,7 +131,7 @@ TEST_CASE("Every header of the library is included by an umbrella header or list
       "pytorch/(pickle\\w*|zip_archive))\\.h|"
       "pretrained/tokenizers/(tokenizer_data\\.h|(text|files|models|components)/.*)|"
       "ops/"
-      "(activation|dropout_draws|elementwise_loops|elementwise_map|loops|on_"
+      "(activation|dropout_draws|elementwise_loops|elementwise_map|linear_into|loops|on_"
       "device|orthogonal|"
       "rows|weight_gradients|widened)\\.h|"
       "ops/conv/conv_(depthwise|kernels)\\.h|ops/fft/fft_plan\\.h|ops/spe/spe_\\w+\\.h|"

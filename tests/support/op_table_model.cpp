@@ -5,6 +5,7 @@
 #include "nn/feed_forward.h"
 #include "ops/attention/rotary.h"
 #include "ops/create.h"
+#include "ops/grouped_linear.h"
 #include "ops/indexing.h"
 #include "ops/matmul.h"
 #include "ops/norm.h"
@@ -271,6 +272,57 @@ Op two_linear_op() {
   return op;
 }
 
+// Three groups of rows: the second is empty, and so is the first if there are less than three rows.
+Op grouped_linear_op() {
+  const auto call = [](const Tensors& x) {
+    const int64_t n = x[0].size(0);
+    return grouped_linear(x[0], {x[1], x[2], x[3]}, {x[4], x[5], x[6]},
+                          tensor<int64_t>({0, n / 3, n / 3, n}, {4}, x[0].device()));
+  };
+  Op op = {.name = "grouped_linear",
+           .call = call,
+           .reference =
+               [](const Arrays& x) {
+                 const Array first = linear_reference(x[0], x[1], &x[4]),
+                             last = linear_reference(x[0], x[3], &x[6]);
+                 return build(first.shape, [&](const Shape& i) {
+                   return (i[0] < first.shape[0] / 3 ? first : last).at(i);
+                 });
+               },
+           .any_layout_exact = false};
+  for (const auto& [x, out] : std::vector<std::pair<Shape, int64_t>>{{{4, 2}, 1},
+                                                                     {{2, 1}, 2},
+                                                                     {{29, 17}, 23},
+                                                                     {{12, 8}, 16},
+                                                                     {{0, 3}, 2},
+                                                                     {{4, 0}, 2},
+                                                                     {{4, 3}, 0},
+                                                                     {{130, 140}, 150}})
+    op.samples.push_back(
+        {{x}, {{out, x[1]}}, {{out, x[1]}}, {{out, x[1]}}, {{out}}, {{out}}, {{out}}});
+  op.large = op.samples.back();
+  op.samples.pop_back();
+  const auto error = [](std::vector<Shape> w, std::vector<Shape> b, std::vector<int64_t> offsets,
+                        const std::string& text) {
+    const auto call = [=] {
+      Tensors weights, biases;
+      for (const Shape& shape : w) weights.push_back(ones(shape));
+      for (const Shape& shape : b) biases.push_back(ones(shape));
+      grouped_linear(ones({5, 3}), weights, biases, tensor(offsets, {int64_t(offsets.size())}));
+    };
+    return ErrorCase{call, "[grouped_linear] " + text};
+  };
+  const Shape w{2, 3};
+  op.errors = {error({}, {}, {0}, "got 0 weights and 0 biases; needs a weight per group"),
+               error({w, w}, {{2}}, {0, 1, 5}, "got 2 weights and 1 biases"),
+               error({w, {3, 3}}, {}, {0, 1, 5}, "x f32 [5, 3], weight 1 f32 [3, 3]; weights"),
+               error({w}, {{3}}, {0, 5}, "bias 0 f32 [3] for weight f32 [2, 3]; it must be"),
+               error({w}, {}, {0, 1, 5}, "offsets i64 [3] of 1 groups; must be i64 [2]"),
+               error({w, w}, {}, {0, 6, 5}, "offsets [0, 6, 5]  i64 [3]; must ascend from 0 to 5"),
+               error({w, w}, {}, {0, 1, 4}, "offsets [0, 1, 4]  i64 [3]; must ascend from 0 to 5")};
+  return op;
+}
+
 // One row of layer norm or, without subtracting the mean, RMS norm; w and b may be null.
 std::vector<Number> normalized(const std::vector<Number>& row, const Number* w, const Number* b,
                                double eps, bool center) {
@@ -426,6 +478,7 @@ void add_model_ops(std::vector<Op>& table) {
   table.push_back(linear_op(false));
   table.push_back(linear_op(true));
   table.push_back(two_linear_op());
+  table.push_back(grouped_linear_op());
   table.push_back(feed_forward_op(Activation::gelu_tanh, true, 0));
   table.push_back(feed_forward_op(Activation::gelu, true, 0.25));
   table.push_back(feed_forward_op(Activation::silu, false, 0));
