@@ -55,30 +55,32 @@ void FeedForward::make() {
   if (options.bias) pack_parameters({linear1.bias, up->bias});
 }
 
-Tensor FeedForward::operator()(const Tensor& x, const ForwardContext& forward) const {
+Tensor FeedForward::hidden(const Tensor& first, const Tensor& second,
+                           const ForwardContext& forward) const {
+  if (!up) return dropout(activate(first, options.activation), forward);
+  if (const auto& clamped = options.clamped) {
+    const double limit = clamped->limit;
+    const Tensor g = clamp(first, -HUGE_VAL, limit);
+    return dropout(g * sigmoid(clamped->alpha * g) * (clamp(second, -limit, limit) + 1), forward);
+  }
+  if (const auto& capped = options.capped) {
+    const auto cap = [](const Tensor& t, double c) { return tanh(t * (1 / c)) * c; };
+    return dropout(cap(first, capped->gate) * sigmoid(first) * cap(second, capped->up), forward);
+  }
   const double p = dropout_now(dropout, dropout.options.p);
-  const auto key = [&] { return p > 0 ? dropout_key(forward) : RandomKey(); };
+  return gated_activation(first, second, options.activation, p,
+                          p > 0 ? dropout_key(forward) : RandomKey());
+}
+
+Tensor FeedForward::operator()(const Tensor& x, const ForwardContext& forward) const {
   if (up) {
     const Tensors gate_and_up = packed_linear({&linear1, &*up}, x);
-    if (const auto& clamped = options.clamped) {
-      const double limit = clamped->limit;
-      const Tensor g = clamp(gate_and_up[0], -HUGE_VAL, limit);
-      const Tensor hidden =
-          g * sigmoid(clamped->alpha * g) * (clamp(gate_and_up[1], -limit, limit) + 1);
-      return linear2(dropout(hidden, forward));
-    }
-    if (const auto& capped = options.capped) {
-      const auto cap = [](const Tensor& t, double c) { return tanh(t * (1 / c)) * c; };
-      const Tensor& g = gate_and_up[0];
-      const Tensor hidden = cap(g, capped->gate) * sigmoid(g) * cap(gate_and_up[1], capped->up);
-      return linear2(dropout(hidden, forward));
-    }
-    return linear2(gated_activation(gate_and_up[0], gate_and_up[1], options.activation, p, key()));
+    return linear2(hidden(gate_and_up[0], gate_and_up[1], forward));
   }
-  if (linear1.lora() || linear2.lora())
-    return linear2(dropout(activate(linear1(x), options.activation), forward));
+  if (linear1.lora() || linear2.lora()) return linear2(hidden(linear1(x), {}, forward));
+  const double p = dropout_now(dropout, dropout.options.p);
   return feed_forward(x, linear1.weight, linear1.bias, linear2.weight, linear2.bias,
-                      options.activation, p, key());
+                      options.activation, p, p > 0 ? dropout_key(forward) : RandomKey());
 }
 
 std::string FeedForward::label() const {

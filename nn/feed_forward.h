@@ -87,6 +87,9 @@ class FeedForward : public PositionWise {
 
   /// x [.., d_model] → [.., d_model]. Under sequence parallelism each process has its own dropout.
   Tensor operator()(const Tensor& x, const ForwardContext& forward = {}) const override;
+  /// Returns the hidden layer [.., d_hidden] after dropout, from the results of linear1 and, if
+  /// gated, of up.
+  Tensor hidden(const Tensor& first, const Tensor& second, const ForwardContext& forward) const;
   std::string label() const override;
 
   const Options options;  ///< As passed to the constructor.

@@ -9,6 +9,7 @@
 #include "nn/distributed/process_group.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
+#include "ops/grouped_linear.h"
 #include "ops/indexing.h"
 #include "ops/matmul.h"
 #include "ops/reduce.h"
@@ -42,6 +43,16 @@ FeedForwardOptions plain(FeedForwardOptions o) {
   return o;
 }
 
+// Returns the rows x[order[i] / k] for a permutation `order` with the inverse `place`. The gradient
+// is selected as well, which is faster than a sum by index.
+Tensor selected(const Tensor& x, const Tensor& order, const Tensor& place, int64_t k) {
+  Tensor y = index_select(x.detach(), 0, k == 1 ? order : floor_divide(order, double(k)));
+  return record("MoE", {x}, y, [=, shape = x.shape()](Backward& b) {
+    const Tensor g = selected(b.grad(), place, order, 1);
+    return Tensors{k == 1 ? g : sum(g.reshape({shape[0], k, shape[1]}), {1})};
+  });
+}
+
 }  // namespace
 
 MoE::MoE(Module& parent, const FeedForwardOptions& expert_, MoEOptions o)
@@ -50,8 +61,7 @@ MoE::MoE(Module& parent, const FeedForwardOptions& expert_, MoEOptions o)
       expert(plain(expert_)),
       selection_bias(o.selection_bias ? buffer("selection_bias", zeros({o.n_experts}),
                                                {.dtype = BufferDtype::at_least_f32})
-                                      : Tensor()),
-      load_(size_t(o.n_experts)) {
+                                      : Tensor()) {
   FeedForwardOptions wide = expert;
   wide.d_hidden = o.d_shared;
   if (o.d_shared > 0) shared.emplace(*this, "shared", wide);
@@ -77,7 +87,7 @@ void MoE::hide_other_groups(Tensor& scores) const {
 }
 
 // x [T, d_model].
-MoE::Choice MoE::choose(const Tensor& x, const ForwardContext& forward) const {
+MoE::Choice MoE::choose(const Tensor& x) const {
   Tensor logits = router(x);
   logits = logits.to(compute_type(logits.dtype()));
   const Tensor scores =
@@ -87,75 +97,119 @@ MoE::Choice MoE::choose(const Tensor& x, const ForwardContext& forward) const {
   if (selection_bias.defined()) seen = seen + selection_bias.to(seen.dtype());
   hide_other_groups(seen);
   Tensor ids = topk(seen, options.top_k).indices;
-  if (options.balance > 0 && training() && forward.store) add_balance(routed, ids, forward);
   if (const int64_t n = options.n_always; n > 0) {
-    const Tensor all = arange(options.n_experts, n_all, 1, options_of(ids));
+    const Tensor all = arange(options.n_experts, experts.size(), 1, options_of(ids));
     ids = cat({ids, all.expand({ids.size(0), n})}, 1);
   }
   Tensor weights = gather(scores, 1, ids);
   if (options.normalize)  // 1e-20, as in transformers: all sigmoids may be 0
     weights = weights / (sum(weights, {1}, true) + 1e-20);
   if (options.scale != 1) weights = weights * options.scale;
-  return {ids, weights.to(x.dtype())};
+  return {ids, weights.to(x.dtype()), routed};
 }
 
-void MoE::add_balance(const Tensor& scores, const Tensor& ids,
+bool MoE::has_adapters() const {
+  for (int64_t e = 0; e < experts.size(); ++e) {
+    const FeedForward& f = experts[e];
+    if (f.linear1.lora() || f.linear2.lora() || (f.up && f.up->lora())) return true;
+  }
+  return false;
+}
+
+// An expert without tokens is called, too: its gradients are then 0 in every process.
+Tensor MoE::one_by_one(const Tensor& rows, const Tensor& offsets,
+                       const ForwardContext& forward) const {
+  const std::vector<int64_t> ends = offsets.to_vector<int64_t>();
+  std::vector<int64_t> sizes;
+  for (size_t e = 1; e < ends.size(); ++e) sizes.push_back(ends[e] - ends[e - 1]);
+  Tensors parts = split(rows, sizes);
+  for (int64_t e = 0; e < experts.size(); ++e)
+    parts[size_t(e)] = experts[e](parts[size_t(e)], forward);
+  return cat(parts, 0);
+}
+
+Tensor MoE::grouped(const Tensor& rows, const Tensor& offsets,
+                    const ForwardContext& forward) const {
+  const auto apply = [&](const Tensor& x, const Linear& (*layer)(const FeedForward&)) {
+    Tensors weights, biases;
+    for (int64_t e = 0; e < experts.size(); ++e) {
+      const Linear& one = layer(experts[e]);
+      weights.push_back(one.weight);
+      if (one.bias.defined()) biases.push_back(one.bias);
+    }
+    return grouped_linear(x, weights, biases, offsets);
+  };
+  const Tensor first = apply(rows, [](const FeedForward& f) -> const Linear& { return f.linear1; });
+  const Tensor second =
+      expert.gated ? apply(rows, [](const FeedForward& f) -> const Linear& { return *f.up; })
+                   : Tensor();
+  return apply(experts[0].hidden(first, second, forward),
+               [](const FeedForward& f) -> const Linear& { return f.linear2; });
+}
+
+void MoE::add_balance(const Tensor& scores, const Tensor& counts,
                       const ForwardContext& forward) const {
-  const int64_t choices = ids.numel();
-  if (choices == 0) return;
-  const Tensor share =
-      bincount(ids.flatten(), {}, options.n_experts).to(scores.dtype()) / double(choices);
+  if (scores.numel() == 0) return;
+  const Tensor share = counts.to(scores.dtype()) / double(scores.size(0) * options.top_k);
   forward.add_loss(options.balance * double(options.n_experts) * sum(share * mean(scores, {0})));
+}
+
+void MoE::add_load(const Tensor& counts) const {
+  const NoGrad guard;
+  const Tensor more = counts.to(f64);
+  load_ = load_.defined() ? load_.to(more.device()) : zeros_like(more);
+  load_.add_(more);
 }
 
 Tensor MoE::operator()(const Tensor& x, const ForwardContext& forward) const {
   check(x.dim() >= 1 && x.size(-1) == expert.d_model, op, "input ", x, "; must be [.., ",
         expert.d_model, "]");
   const Tensor rows = x.reshape({x.numel() / expert.d_model, expert.d_model});
-  const Choice choice = choose(rows, forward);
-  const int64_t k = options.top_k + options.n_always, n = rows.size(0) * k;
+  const Choice choice = choose(rows);
+  const int64_t k = options.top_k + options.n_always;
 
   // Copies of the rows in the order of their experts; `place` has the row of each choice among them.
-  const std::vector<int64_t> ids = choice.ids.flatten().to_vector<int64_t>();
-  std::vector<int64_t> sizes(size_t(experts.size())), token(ids.size()), place(ids.size());
-  for (const int64_t e : ids) ++sizes[size_t(e)];
-  std::vector<int64_t> next(sizes.size());
-  std::exclusive_scan(sizes.begin(), sizes.end(), next.begin(), int64_t(0));
-  for (size_t i = 0; i < ids.size(); ++i) {
-    place[i] = next[size_t(ids[i])]++;
-    token[size_t(place[i])] = int64_t(i) / k;
-  }
-
-  // An expert without tokens is called, too: its gradients are then 0 in every process.
-  Tensors parts = split(index_select(rows, 0, tensor(token, {n}, x.device())), sizes);
-  for (int64_t e = 0; e < n_all; ++e) {
-    Tensor& part = parts[size_t(e)];
-    part = experts[e](part, forward);
-  }
-  const Tensor each = index_select(cat(parts, 0), 0, tensor(place, {n}, x.device()));
+  const Sorted sorted = sort(choice.ids.flatten(), 0);
+  const Tensor &order = sorted.indices, place = argsort(order);
+  const Tensor offsets = searchsorted(sorted.values, arange(experts.size() + 1, options_of(order)));
+  const Tensor of_experts = selected(rows, order, place, k);
+  const bool fused = x.device().is_cpu() && !expert.gated && expert.dropout.value_or(0) == 0;
+  const Tensor each = selected(fused || has_adapters() ? one_by_one(of_experts, offsets, forward)
+                                                       : grouped(of_experts, offsets, forward),
+                               place, order, 1);
   const Tensor weights = choice.weights.unsqueeze(1);  // [T, 1, k]
   Tensor y = matmul(weights, each.reshape({rows.size(0), k, expert.d_model})).squeeze(1);
   if (shared) {
     const Tensor all = (*shared)(rows, forward);
     y = y + (shared_gate ? all * sigmoid((*shared_gate)(rows)) : all);
   }
-  if (training() && !is_recomputing())
-    for (size_t e = 0; e < load_.size(); ++e) load_[e] += double(sizes[e]);
+  if (training()) {
+    const int64_t n = options.n_experts;
+    const Tensor counts = offsets.slice(0, 1, n + 1) - offsets.slice(0, 0, n);
+    if (options.balance > 0 && forward.store) add_balance(choice.scores, counts, forward);
+    if (!is_recomputing()) add_load(counts);
+  }
   return y.reshape(x.shape());
+}
+
+std::vector<double> MoE::load() const {
+  return load_.defined() ? load_.to_vector<double>()
+                         : std::vector<double>(size_t(options.n_experts));
 }
 
 void MoE::update_selection_bias(double rate, ProcessGroup* group) const {
   check(selection_bias.defined(), op,
         "update_selection_bias() without MoEOptions::selection_bias; set it");
-  if (group) group->all_reduce(load_.data(), options.n_experts);
-  const double mean = std::accumulate(load_.begin(), load_.end(), 0.0) / double(load_.size());
+  std::vector<double> chosen = load();
+  if (group) group->all_reduce(chosen.data(), options.n_experts);
+  const double mean = std::accumulate(chosen.begin(), chosen.end(), 0.0) / double(chosen.size());
   std::vector<float> step;
-  for (const double load : load_)
+  for (const double load : chosen)
     step.push_back(float(load < mean ? rate : load > mean ? -rate : 0));
   const NoGrad guard;
   selection_bias.add_(
       tensor(step, {options.n_experts}, selection_bias.device()).to(selection_bias.dtype()));
-  std::fill(load_.begin(), load_.end(), 0.0);
+  if (load_.defined()) load_.zero_();
 }
 
 MakePositionWise moe(MoEOptions options) { return position_wise<MoE>(options); }

@@ -4,7 +4,11 @@
 //     .feed_forward = {.d_hidden = 1024, .network = nn::moe({.n_experts = 8, .top_k = 2})}
 //
 // Every token is computed by all of its experts: there is no capacity beyond which tokens are
-// dropped. The router's choice is read by the host, on a GPU with a wait for it.
+// dropped. The tokens are sorted by expert, and one product computes a layer of all experts
+// (ops/grouped_linear.h). The host does not wait for a GPU, so steps can be captured.
+//
+// Experts are called one by one, on a GPU with a wait for the router's choice, if one of them has a
+// LoRA adapter; on the CPU also without gate and dropout, because feed_forward() is fused there.
 //
 // Reference: tests/reference/moe.cpp, moe()
 #pragma once
@@ -71,33 +75,40 @@ class MoE : public PositionWise {
   /// Balances the experts without a further loss (Wang et al. 2024): b_e grows by `rate` if expert e
   /// was chosen less often than the mean since the last call, and else becomes smaller. Call it after each
   /// step of the optimizer (TrainerOptions::after_step), with the group of data parallelism, so that all
-  /// processes have the same b. The counts of choices are not part of a checkpoint.
+  /// processes have the same b. Waits for a GPU. The counts of choices are not part of a checkpoint.
   void update_selection_bias(double rate, ProcessGroup* group = nullptr) const;
   /// Returns how often each expert was chosen in training mode since the last
-  /// update_selection_bias(), padding included.
-  const std::vector<double>& load() const { return load_; }
+  /// update_selection_bias(), padding included. Waits for a GPU.
+  std::vector<double> load() const;
   std::string label() const override;
 
-  const MoEOptions options;                                    ///< As passed to the constructor.
-  const FeedForwardOptions expert;                             ///< Options of each expert.
-  const int64_t n_all = options.n_experts + options.n_always;  ///< Number of all experts.
-  Linear router{*this, "router", {expert.d_model, n_all, options.router_bias}};  ///< Logits.
+  const MoEOptions options;         ///< As passed to the constructor.
+  const FeedForwardOptions expert;  ///< Options of each expert.
+  /// Logits of all experts.
+  Linear router{
+      *this, "router", {expert.d_model, options.n_experts + options.n_always, options.router_bias}};
   /// b [E] in at least f32, with MoEOptions::selection_bias; a buffer.
   const Tensor selection_bias;
-  List<FeedForward> experts{*this, "experts", n_all, expert};  ///< The experts.
-  std::optional<FeedForward> shared;                           ///< With MoEOptions::d_shared.
-  std::optional<Linear> shared_gate;                           ///< w, with MoEOptions::shared_gate.
+  /// The experts, at the end those that compute every token.
+  List<FeedForward> experts{*this, "experts", options.n_experts + options.n_always, expert};
+  std::optional<FeedForward> shared;  ///< With MoEOptions::d_shared.
+  std::optional<Linear> shared_gate;  ///< w, with MoEOptions::shared_gate.
 
  private:
   struct Choice {
     Tensor ids;      // of experts [T, k]
     Tensor weights;  // [T, k]
+    Tensor scores;   // of the first n_experts experts [T, E]
   };
   void hide_other_groups(Tensor& scores) const;
-  Choice choose(const Tensor& x, const ForwardContext& forward) const;
-  void add_balance(const Tensor& scores, const Tensor& ids, const ForwardContext& forward) const;
+  Choice choose(const Tensor& x) const;
+  bool has_adapters() const;
+  Tensor one_by_one(const Tensor& rows, const Tensor& offsets, const ForwardContext& forward) const;
+  Tensor grouped(const Tensor& rows, const Tensor& offsets, const ForwardContext& forward) const;
+  void add_balance(const Tensor& scores, const Tensor& counts, const ForwardContext& forward) const;
+  void add_load(const Tensor& counts) const;
 
-  mutable std::vector<double> load_;
+  mutable Tensor load_;  // [E] f64 on the device of the last call, at first undefined
 };
 
 /// Returns a factory of MoE, for FeedForwardOptions::network.

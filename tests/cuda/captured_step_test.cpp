@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "autograd/tape.h"
+#include "nn/models/moe.h"
 #include "nn/optim/muon.h"
 #include "ops/attention/attention.h"
 #include "ops/dropout.h"
@@ -119,6 +120,57 @@ TEST_CASE("a captured step of attention with dropout is bit-identical to an eage
     for (size_t i = 0; i < eager.size(); ++i) CHECK(same_values(captured[i], eager[i]));
     CHECK_FALSE(same_values(eager[2], eager[3]));
   }
+}
+
+// The router's choice differs from step to step, so the experts have other numbers of tokens.
+TEST_CASE("a captured step of experts is bit-identical to an eager step", "[cuda]") {
+  NEEDS_GPU();
+  for (const DType type : {f32, bf16})
+    for (const bool gated : {false, true}) {
+      CAPTURE(name(type), gated);
+      const auto run = [&](bool captured) {
+        manual_seed(5);
+        nn::Module parent;
+        const nn::MoE experts(parent,
+                              {.d_model = 16, .d_hidden = 24, .dropout = 0.25, .gated = gated},
+                              {.n_experts = 6,
+                               .score = nn::RouterScore::sigmoid,
+                               .d_shared = 8,
+                               .n_always = 1,
+                               .selection_bias = true,
+                               .n_groups = 2,
+                               .top_groups = 2,
+                               .balance = 0.01});
+        parent.to(gpu).to(type);
+        nn::AdamW optimizer(parent.parameters(), {.lr = 0.01});
+        const Tensor x = empty({40, 16}, {.dtype = type, .device = gpu});
+        const auto step = [&] {
+          optimizer.zero_grad();
+          const nn::ForwardContext forward = nn::begin_forward();
+          const Tensor y = experts(x, forward);
+          const Tensor loss = forward.total_loss(mean(square(y.to(f32) - x.to(f32))));
+          loss.backward();
+          optimizer.step();
+          return loss.detach();
+        };
+        nn::CapturedStep captured_step(gpu, step, 1);
+        std::vector<std::vector<double>> results;
+        for (int i = 0; i < 6; ++i) {
+          Tensor(x).copy_(noise({40, 16}, 1500 + uint64_t(i), type).to(gpu));
+          const Tensor loss = captured ? captured_step() : step();
+          results.push_back(loss.to_vector<double>());
+          results.push_back(experts.load());
+          if (i == 3) experts.update_selection_bias(0.1);
+        }
+        CHECK(captured_step.captured() == captured);
+        for (const nn::NamedTensor& p : parent.named_parameters())
+          results.push_back(p.tensor.to_vector<double>());
+        return results;
+      };
+      const auto eager = run(false), captured = run(true);
+      for (size_t i = 0; i < eager.size(); ++i) CHECK(same_values(captured[i], eager[i]));
+      CHECK_FALSE(same_values(eager[1], eager[3]));
+    }
 }
 
 TEST_CASE("operations that cannot be replayed are rejected", "[cuda]") {

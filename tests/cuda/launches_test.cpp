@@ -6,6 +6,7 @@
 #include "nn/attention/feature_map.h"
 #include "nn/attention/linear_attention.h"
 #include "nn/models/language_model.h"
+#include "nn/models/moe.h"
 #include "nn/models/transformer_xl.h"
 #include "nn/optim/optim.h"
 #include "nn/positions/relative_table.h"
@@ -64,6 +65,12 @@ Step language_model(nn::LanguageModel::Options options, int64_t n_layers, DType 
 // The model of character_model.
 Step llama(int64_t n_layers, DType dtype) {
   return language_model(nn::llama(vocabulary), n_layers, dtype);
+}
+// The same with experts, of any number.
+Step experts(int64_t n_layers, DType dtype) {
+  nn::LanguageModel::Options options = nn::llama(vocabulary);
+  options.layer.feed_forward.network = nn::moe({.n_experts = 8, .top_k = 2});
+  return language_model(options, n_layers, dtype);
 }
 // The models of benchmarks/train_step.cpp; the first one is train_chorales', too.
 Step music_transformer(int64_t n_layers, DType dtype) {
@@ -127,6 +134,7 @@ TEST_CASE("the launches of a training step are those of the table in docs/gpu.md
       {"GPT", gpt},
       {"Music Transformer", music_transformer},
       {"LLaMA", llama},
+      {"LLaMA with experts", experts},
       {"Transformer-XL", transformer_xl},
       {"Performer", performer}};
   for (const auto& [name, step] : models)

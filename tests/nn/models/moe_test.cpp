@@ -181,8 +181,55 @@ TEST_CASE("recomputed experts count their choices once", "[moe]") {
   made.parent.train();
   const Tensor x = randn({6, 3}, {.dtype = f64, .requires_grad = true});
   sum(recompute([&](const Tensors& in) { return (*made.moe)(in[0]); }, {x})).backward();
-  const std::vector<double>& load = made.moe->load();
+  const std::vector<double> load = made.moe->load();
   CHECK(load[0] + load[1] + load[2] == 6 * 2);
+}
+
+TEST_CASE("experts of each kind are feed-forward networks, with all gradients", "[moe]") {
+  const nn::ClampedSwiGlu clamped{.limit = 0.3};
+  const nn::CappedSwiGlu capped{.gate = 0.2, .up = 0.3};
+  for (const bool bias : {false, true})
+    for (nn::FeedForwardOptions o : std::vector<nn::FeedForwardOptions>{
+             {.activation = nn::Activation::gelu},
+             {.activation = nn::Activation::gelu_tanh, .gated = true},
+             {.gated = true, .clamped = clamped},
+             {.gated = true, .capped = capped}}) {
+      manual_seed(8);
+      o.d_model = 3, o.d_hidden = 5, o.bias = bias;
+      const Made made(o, {.n_experts = 3, .top_k = 3});
+      const nn::List<nn::FeedForward>& experts = made.moe->experts;
+      const Tensor x = randn({7, 3}, {.dtype = f64, .requires_grad = true});
+      const Tensor scores = softmax(made.moe->router(x), -1);
+      Tensor want = zeros({7, 3}, {.dtype = f64});
+      for (int64_t e = 0; e < 3; ++e) want = want + scores.slice(1, e, e + 1) * experts[e](x);
+      const Tensor got = (*made.moe)(x), g = randn({7, 3}, {.dtype = f64});
+      CHECK(worst_error(got, want) < 1e-14);
+      Tensors leaves = made.parent.parameters();
+      leaves.push_back(x);
+      const Tensors a = grad({got}, leaves, {g}), b = grad({want}, leaves, {g});
+      for (size_t i = 0; i < a.size(); ++i) CHECK(worst_error(a[i], b[i]) < 1e-13);
+    }
+}
+
+TEST_CASE("an adapted expert is computed with the adapted weight", "[moe]") {
+  const NoGrad guard;
+  for (const bool gated : {false, true})
+    for (const bool of_up : {false, true}) {
+      if (of_up && !gated) continue;
+      manual_seed(6);
+      const Made made({.d_model = 3, .d_hidden = 4, .gated = gated}, {.n_experts = 3});
+      nn::FeedForward& expert = made.moe->experts[1];
+      nn::Linear& layer = of_up ? *expert.up : expert.linear2;
+      const Tensor x = randn({9, 3}, {.dtype = f64}), before = (*made.moe)(x);
+      layer.set_lora({.rank = 2});
+      CHECK(worst_error((*made.moe)(x), before) < 1e-14);
+      nn::normal_(layer.lora()->b, 0, 1);
+      const Tensor adapted = (*made.moe)(x);
+      CHECK(worst_error(adapted, before) > 0.01);
+      layer.weight.add_(layer.lora()->delta());
+      layer.remove_lora();
+      CHECK(worst_error((*made.moe)(x), adapted) < 1e-14);
+    }
 }
 
 TEST_CASE("scores that are all 0 give weights of 0", "[moe]") {
