@@ -304,13 +304,13 @@ Op grouped_linear_op() {
   op.samples.pop_back();
   const auto error = [](std::vector<Shape> w, std::vector<Shape> b, std::vector<int64_t> offsets,
                         const std::string& text) {
-    const auto call = [=] {
+    const auto fails = [=] {
       Tensors weights, biases;
       for (const Shape& shape : w) weights.push_back(ones(shape));
       for (const Shape& shape : b) biases.push_back(ones(shape));
       grouped_linear(ones({5, 3}), weights, biases, tensor(offsets, {int64_t(offsets.size())}));
     };
-    return ErrorCase{call, "[grouped_linear] " + text};
+    return ErrorCase{fails, "[grouped_linear] " + text};
   };
   const Shape w{2, 3};
   op.errors = {error({}, {}, {0}, "got 0 weights and 0 biases; needs a weight per group"),
