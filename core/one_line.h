@@ -8,7 +8,7 @@ namespace stretto {
 /// Returns at most `limit` bytes of `text`, with "?" for control characters and "…" if cut.
 inline std::string one_line(const std::string& text, size_t limit = 200) {
   std::string shown;
-  for (const char c : text.substr(0, limit)) shown += (c >= 0 && c < ' ') || c == 127 ? '?' : c;
+  for (const unsigned char c : text.substr(0, limit)) shown += c < ' ' || c == 127 ? '?' : char(c);
   return text.size() > limit ? shown + "…" : shown;
 }
 
