@@ -352,8 +352,8 @@ Case peak(const Words&, Types types) {
 #if defined(__x86_64__)
   if (types.used == bf16)
     chains = has_bf16_vectors() && isa() == Isa::avx512 ? chains_bf16 : nullptr;
-  else if (isa() >= Isa::avx2 && isa() <= Isa::amx)
-    chains = isa() >= Isa::avx512 ? chains_avx512 : chains_avx2;
+  else if (isa() != Isa::portable && isa() != Isa::emulated)
+    chains = includes(isa(), Isa::avx512) ? chains_avx512 : chains_avx2;
 #endif
   if (!chains) return {[] {}};
   return {[chains] {

@@ -1,6 +1,5 @@
 #include "core/cpu.h"
 
-#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 
@@ -64,6 +63,8 @@ Cpu detect() {
     else
       cpu.amx_refused = true;
   }
+#elif defined(__aarch64__)
+  cpu.best = Isa::neon;  // a part of the base architecture
 #endif
   return cpu;
 }
@@ -73,9 +74,6 @@ const Cpu& detected() {
   return cpu;
 }
 
-// `emulated` runs on any CPU.
-Isa capped(Isa most) { return most == Isa::emulated ? most : std::min(most, detected().best); }
-
 // The value of STRETTO_CPU, or "" if it is not set.
 std::string environment() {
   const char* text = std::getenv("STRETTO_CPU");
@@ -83,32 +81,43 @@ std::string environment() {
 }
 
 std::atomic<Isa>& chosen() {
-  static std::atomic<Isa> isa{environment().empty() ? detected().best
-                                                    : capped(isa_of(environment()))};
+  static std::atomic<Isa> isa{
+      environment().empty() ? detected().best : capped(detected().best, isa_of(environment()))};
   return isa;
 }
 
 }  // namespace
 
 Isa isa_of(const std::string& name) {
-  constexpr const char* names[] = {"portable", "avx2", "avx512", "amx", "emulated"};
-  for (int i = 0; i < 5; ++i)
+  constexpr const char* names[] = {"portable", "neon", "avx2", "avx512", "amx", "emulated"};
+  for (int i = 0; i < 6; ++i)
     if (name == names[i]) return Isa(i);
   fail("cpu", "STRETTO_CPU is \"", name,
-       "\"; it must be portable, avx2, avx512, amx or emulated, or not be set");
+       "\"; it must be portable, neon, avx2, avx512, amx or emulated, or not be set");
+}
+
+Isa capped(Isa best, Isa most) {
+  if (most == Isa::emulated || includes(best, most)) return most;
+  return includes(most, best) ? best : Isa::portable;
 }
 
 Isa isa() { return chosen().load(std::memory_order_relaxed); }
 
-Isa vector_isa() { return std::min({isa(), detected().best, Isa::avx512}); }
+Isa vector_isa() {
+  const Isa set = isa() == Isa::emulated ? detected().best : isa();
+  return set == Isa::amx ? Isa::avx512 : set;
+}
 
-bool has_bf16_vectors() { return detected().bf16_vectors && isa() >= Isa::avx512; }
+bool has_bf16_vectors() { return detected().bf16_vectors && includes(isa(), Isa::avx512); }
 
 std::string cpu_description() {
   std::string text;
   switch (isa()) {
     case Isa::portable:
       text = "portable";
+      break;
+    case Isa::neon:
+      text = "NEON";
       break;
     case Isa::avx2:
       text = "AVX2";
@@ -124,12 +133,12 @@ std::string cpu_description() {
       break;
   }
   if (has_bf16_vectors() && isa() == Isa::avx512) text += " with bf16";
-  if (isa() < detected().best) text += ", capped";
+  if (isa() != Isa::emulated && isa() != detected().best) text += ", capped";
   if (detected().amx_refused) text += "; the processor has AMX, but the system refuses it";
   return text;
 }
 
-IsaCap::IsaCap(Isa most) : before_(isa()) { chosen() = capped(most); }
+IsaCap::IsaCap(Isa most) : before_(isa()) { chosen() = capped(detected().best, most); }
 IsaCap::~IsaCap() { chosen() = before_; }
 
 }  // namespace stretto

@@ -32,6 +32,8 @@ thread_local bool inside_job = false;
 void relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("isb");  // waits about as long as x86's pause; most processors ignore yield
 #endif
 }
 

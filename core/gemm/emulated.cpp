@@ -41,6 +41,14 @@ struct Emulated {
   const unsigned control = _mm_getcsr();
   Emulated() { _mm_setcsr(control | 0x8040u); }
   ~Emulated() { _mm_setcsr(control); }
+#elif defined(__aarch64__)
+  uint64_t control;  // the register FPCR; bit 24 flushes subnormal inputs and results
+  static void set(uint64_t value) { __asm__ volatile("msr fpcr, %0" ::"r"(value) : "memory"); }
+  Emulated() {
+    __asm__ volatile("mrs %0, fpcr" : "=r"(control));
+    set(control | 1u << 24);
+  }
+  ~Emulated() { set(control); }
 #endif
 
   template <int tile>

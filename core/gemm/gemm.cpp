@@ -136,6 +136,8 @@ const Gemm<T>& kernels_in_use() {
 #if defined(__x86_64__)
   if (vector_isa() == Isa::avx512) return kernels::gemm_avx512<T>();
   if (vector_isa() == Isa::avx2) return kernels::gemm_avx2<T>();
+#elif defined(__aarch64__)
+  if (vector_isa() == Isa::neon) return kernels::gemm_neon<T>();
 #endif
   return kernels::gemm_portable<T>();
 }
@@ -147,7 +149,7 @@ constinit std::atomic<Float32MatmulPrecision> precision{Float32MatmulPrecision::
 int products_of_tiles(int64_t n, int64_t k) {
   const Float32MatmulPrecision chosen = float32_matmul_precision();
   if (n < 64 || k < 32) return 0;
-  if (isa() >= Isa::amx)
+  if (includes(isa(), Isa::amx))
     return chosen == Float32MatmulPrecision::highest ? 6
            : chosen == Float32MatmulPrecision::high  ? 3
                                                      : 1;

@@ -1,5 +1,5 @@
-// The kernels of f32 and f64 products: one set per instruction set (core/gemm/avx512.cpp,
-// core/gemm/avx2.cpp, core/gemm/portable.cpp), instances of the template in core/gemm/tile.h.
+// The kernels of f32 and f64 products: one set per instruction set (avx512.cpp, avx2.cpp, neon.cpp
+// and portable.cpp in core/gemm/), instances of the template in core/gemm/tile.h.
 #pragma once
 
 #include <cstdint>
@@ -50,6 +50,8 @@ template <class T>
 const Gemm<T>& gemm_avx512();
 template <class T>
 const Gemm<T>& gemm_avx2();
+template <class T>
+const Gemm<T>& gemm_neon();
 template <class T>
 const Gemm<T>& gemm_portable();
 

@@ -26,7 +26,8 @@ const TileKernels* tile_kernels() {
 template <class T>
 const FewRows<T>* few_rows_of_tiles() {
 #if defined(__x86_64__)
-  if (has_bf16_vectors()) return isa() >= Isa::amx ? &few_rows_amx<T>() : &few_rows_avx512<T>();
+  if (has_bf16_vectors())
+    return includes(isa(), Isa::amx) ? &few_rows_amx<T>() : &few_rows_avx512<T>();
 #endif
   return nullptr;
 }

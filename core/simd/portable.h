@@ -28,13 +28,19 @@ struct Portable {
     return x;
   }
   STRETTO_SIMD_INLINE Vector load(const T* p, int64_t n) {
+    if (n >= width) return load(p);
     Vector x = set1(T(0));
-    for (int i = 0; i < width && i < n; ++i) x[i] = p[i];
+#pragma GCC unroll 4
+    for (int i = 0; i < width; ++i)
+      if (i < n) x[i] = p[i];
     return x;
   }
   STRETTO_SIMD_INLINE void store(T* p, Vector x) { std::memcpy(p, &x, sizeof x); }
   STRETTO_SIMD_INLINE void store(T* p, Vector x, int64_t n) {
-    for (int i = 0; i < width && i < n; ++i) p[i] = x[i];
+    if (n >= width) return store(p, x);
+#pragma GCC unroll 4
+    for (int i = 0; i < width; ++i)
+      if (i < n) p[i] = x[i];
   }
   STRETTO_SIMD_INLINE Vector fma(Vector a, Vector b, Vector c) { return a * b + c; }
 };

@@ -1,5 +1,5 @@
 // The common part of the vectors of all instruction sets. A source that computes with vectors
-// includes portable.h, avx2.h or avx512.h first. That header defines STRETTO_SIMD_TARGET, the
+// includes portable.h, neon.h, avx2.h or avx512.h first. That header defines STRETTO_SIMD_TARGET, the
 // target attribute that lets the compiler use the instructions in one function. No file is compiled
 // for an instruction set as a whole: inline functions of the standard library, which the linker
 // shares between files, would then contain these instructions.

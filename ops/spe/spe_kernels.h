@@ -85,6 +85,8 @@ const SpeKernels<T>& spe_avx512();
 template <class T>
 const SpeKernels<T>& spe_avx2();
 template <class T>
+const SpeKernels<T>& spe_neon();
+template <class T>
 const SpeKernels<T>& spe_portable();
 
 /// Returns the kernels for the instruction set in use.

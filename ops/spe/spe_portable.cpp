@@ -13,6 +13,8 @@ const SpeKernels<T>& kernels() {
 #if defined(__x86_64__)
   if (vector_isa() == Isa::avx512) return spe_avx512<T>();
   if (vector_isa() == Isa::avx2) return spe_avx2<T>();
+#elif defined(__aarch64__)
+  if (vector_isa() == Isa::neon) return spe_neon<T>();
 #endif
   return spe_portable<T>();
 }

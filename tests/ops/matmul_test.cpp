@@ -23,7 +23,7 @@ TEST_CASE("linear: the gradient of a bias alone does not read the input", "[ops]
 
 TEST_CASE("linear: a single row is bit-identical to the same row in a batch", "[ops]") {
   const int before = num_threads();
-  for (Isa isa : {Isa::portable, Isa::avx2, Isa::avx512, Isa::amx, Isa::emulated})
+  for (Isa isa : {Isa::portable, Isa::neon, Isa::avx2, Isa::avx512, Isa::amx, Isa::emulated})
     for (DType t : {f32, bf16, f64}) {
       const IsaCap cap(isa);
       if (stretto::isa() != isa) continue;

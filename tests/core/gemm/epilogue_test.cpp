@@ -48,12 +48,14 @@ struct Size {
 const std::vector<Size> sizes{{1, 1, 1},    {1, 600, 40},     {3, 70, 300},
                               {64, 33, 64}, {65, 64, 32},     {130, 100, 0},
                               {2, 3, 0},    {300, 1100, 600}, {70, 8300, 5}};
-const std::vector<Isa> all_isas{Isa::portable, Isa::avx2, Isa::avx512, Isa::amx, Isa::emulated};
+const std::vector<Isa> all_isas{Isa::portable, Isa::neon, Isa::avx2,
+                                Isa::avx512,   Isa::amx,  Isa::emulated};
 
 template <class T>
 void check_parts() {
   for (const Isa most : all_isas) {
     const IsaCap cap(most);
+    if (isa() != most) continue;
     for (const auto& [m, n, k] : sizes) {
       if (isa() == Isa::emulated && m * n * k > 1'000'000) continue;  // slow
       const std::vector<T> a = values<T>(m * k), b = values<T>(k * n);

@@ -75,7 +75,8 @@ TEST_CASE("steps with every position and kernel are bit-identical for 1, 2 and 4
 TEST_CASE("steps with every instruction set are bit-identical for 1, 2 and 4 threads",
           "[exhaustive]") {
   if (!default_device().is_cpu()) STRETTO_SKIP("threads and instruction sets are the CPU's");
-  for (const Isa most : {Isa::portable, Isa::avx2, Isa::avx512, Isa::amx, Isa::emulated}) {
+  for (const Isa most :
+       {Isa::portable, Isa::neon, Isa::avx2, Isa::avx512, Isa::amx, Isa::emulated}) {
     const IsaCap cap(most);
     if (isa() != most) continue;
     for (const DType dtype : {f32, bf16}) {

@@ -70,7 +70,8 @@ struct Call {
 template <class F>
 void under_each_isa(F&& f) {
   if (on_gpu()) return f();
-  for (const Isa most : {Isa::portable, Isa::avx2, Isa::avx512, Isa::amx, Isa::emulated}) {
+  for (const Isa most :
+       {Isa::portable, Isa::neon, Isa::avx2, Isa::avx512, Isa::amx, Isa::emulated}) {
     const IsaCap cap(most);
     INFO(cpu_description());
     if (isa() == most) f();
