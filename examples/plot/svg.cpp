@@ -25,7 +25,7 @@ std::string escaped(const std::string& text) {
     if (c == '<' || c == '>' || c == '&')
       safe += c == '<' ? "&lt;" : c == '>' ? "&gt;" : "&amp;";
     else
-      safe += (c >= 0 && c < ' ') || c == 0x7F ? ' ' : c;
+      safe += uint8_t(c) < ' ' || c == 0x7F ? ' ' : c;
   for (const char* forbidden : {"\xEF\xBF\xBE", "\xEF\xBF\xBF"})  // U+FFFE, U+FFFF
     for (size_t at = 0; (at = safe.find(forbidden, at)) != safe.npos;)
       safe.replace(at, 3, "\uFFFD");

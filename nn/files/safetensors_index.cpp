@@ -31,7 +31,7 @@ std::map<std::string, std::string> read_index(const char* op, const std::string&
   std::map<std::string, std::string> shards;
   for (const auto& [name, shard] : names.members) {
     if (!shard.is_string()) bad(in_quotes(name), " maps to ", kind_of(shard), ", not to a file");
-    const auto invalid = [](char c) { return c == '/' || c == '\\' || (c >= 0 && c < ' '); };
+    const auto invalid = [](unsigned char c) { return c == '/' || c == '\\' || c < ' '; };
     if (shard.text.empty() || shard.text == "." || shard.text == ".." ||
         std::any_of(shard.text.begin(), shard.text.end(), invalid))
       bad(in_quotes(name), " maps to ", in_quotes(shard.text),

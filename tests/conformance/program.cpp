@@ -63,7 +63,7 @@ Arguments parse(const std::vector<std::string>& given) {
 
 std::string one_line(std::string text) {
   for (char& c : text)
-    if ((c >= 0 && c < ' ') || c == 127) c = '?';
+    if (uint8_t(c) < ' ' || c == 127) c = '?';
   return text;
 }
 
