@@ -8,6 +8,7 @@ readonly example_packages=(libcli11-dev)
 readonly test_packages=('catch2|libcatch2-dev')
 readonly full_test_packages=(openmpi-bin iproute2 help2man file dpkg-dev pkg-config valgrind)
 readonly check_packages=(clang clang-format-14 clang-tidy-14 libc++-dev libc++abi-dev doxygen)
+readonly arm64_packages=(g++-aarch64-linux-gnu qemu-user-static)
 
 jobs=${JOBS:-$(nproc)}
 
