@@ -43,6 +43,32 @@ FeedForwardOptions plain(FeedForwardOptions o) {
   return o;
 }
 
+// The choices in the order of their experts: `order` has the choice at each place, `place` the place of
+// each choice, `offsets` [E + 1] the first place of each expert.
+struct Order {
+  Tensor order, place, offsets;
+};
+
+Order order_of(const Tensor& ids, int64_t n_experts) {
+  if (ids.device().is_cuda()) {
+    const Sorted sorted = sort(ids, 0);
+    return {sorted.indices, argsort(sorted.indices),
+            searchsorted(sorted.values, arange(n_experts + 1, options_of(ids)))};
+  }
+  const Order y{empty_like(ids), empty_like(ids), zeros({n_experts + 1}, options_of(ids))};
+  const int64_t* const id = ids.data<int64_t>();
+  int64_t *const order = y.order.data<int64_t>(), *const place = y.place.data<int64_t>(),
+                 *const offsets = y.offsets.data<int64_t>();
+  for (int64_t i = 0; i < ids.numel(); ++i) ++offsets[id[i] + 1];
+  std::partial_sum(offsets, offsets + n_experts + 1, offsets);
+  std::vector<int64_t> next(offsets, offsets + n_experts);
+  for (int64_t i = 0; i < ids.numel(); ++i) {
+    place[i] = next[size_t(id[i])]++;
+    order[place[i]] = i;
+  }
+  return y;
+}
+
 // Returns the rows x[order[i] / k] for a permutation `order` with the inverse `place`. The gradient
 // is selected as well, which is faster than a sum by index.
 Tensor selected(const Tensor& x, const Tensor& order, const Tensor& place, int64_t k) {
@@ -168,10 +194,7 @@ Tensor MoE::operator()(const Tensor& x, const ForwardContext& forward) const {
   const Choice choice = choose(rows);
   const int64_t k = options.top_k + options.n_always;
 
-  // Copies of the rows in the order of their experts; `place` has the row of each choice among them.
-  const Sorted sorted = sort(choice.ids.flatten(), 0);
-  const Tensor &order = sorted.indices, place = argsort(order);
-  const Tensor offsets = searchsorted(sorted.values, arange(experts.size() + 1, options_of(order)));
+  const auto [order, place, offsets] = order_of(choice.ids.flatten(), experts.size());
   const Tensor of_experts = selected(rows, order, place, k);
   const bool fused = x.device().is_cpu() && !expert.gated && expert.dropout.value_or(0) == 0;
   const Tensor each = selected(fused || has_adapters() ? one_by_one(of_experts, offsets, forward)

@@ -163,8 +163,8 @@ TEST_CASE("only gradients that are needed are computed", "[cuda]") {
 TEST_CASE("offsets of groups that are out of range are reported", "[cuda]") {
   NEEDS_GPU();
   const Tensor x = noise({5, 3}, 1).to(gpu), w = noise({2, 3}, 2).to(gpu);
-  const auto product = [&](std::vector<int64_t> offsets) {
-    const Tensor y = grouped_linear(x, {w, w}, {}, tensor(offsets, {3}, gpu));
+  const auto product = [&](const std::vector<int64_t>& offsets) {
+    Tensor y = grouped_linear(x, {w, w}, {}, tensor(offsets, {3}, gpu));
     synchronize(gpu);
     return y;
   };
