@@ -55,7 +55,7 @@ Order order_of(const Tensor& ids, int64_t n_experts) {
     return {sorted.indices, argsort(sorted.indices),
             searchsorted(sorted.values, arange(n_experts + 1, options_of(ids)))};
   }
-  const Order y{empty_like(ids), empty_like(ids), zeros({n_experts + 1}, options_of(ids))};
+  Order y{empty_like(ids), empty_like(ids), zeros({n_experts + 1}, options_of(ids))};
   const int64_t* const id = ids.data<int64_t>();
   int64_t *const order = y.order.data<int64_t>(), *const place = y.place.data<int64_t>(),
                  *const offsets = y.offsets.data<int64_t>();

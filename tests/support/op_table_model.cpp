@@ -302,8 +302,8 @@ Op grouped_linear_op() {
         {{x}, {{out, x[1]}}, {{out, x[1]}}, {{out, x[1]}}, {{out}}, {{out}}, {{out}}});
   op.large = op.samples.back();
   op.samples.pop_back();
-  const auto error = [](std::vector<Shape> w, std::vector<Shape> b, std::vector<int64_t> offsets,
-                        const std::string& text) {
+  const auto error = [](const std::vector<Shape>& w, const std::vector<Shape>& b,
+                        const std::vector<int64_t>& offsets, const std::string& text) {
     const auto fails = [=] {
       Tensors weights, biases;
       for (const Shape& shape : w) weights.push_back(ones(shape));

@@ -137,20 +137,24 @@ TEST_CASE("an expert without tokens has gradients of 0", "[moe]") {
 }
 
 TEST_CASE("the further loss of experts is that of Switch Transformers", "[moe]") {
-  manual_seed(1);
-  Made made({.d_model = 3, .d_hidden = 4}, {.n_experts = 4, .top_k = 2, .balance = 0.5});
-  made.parent.train();
-  const Tensor x = randn({6, 3}, {.dtype = f64}), scores = softmax(made.moe->router(x), -1);
-  const Sorted chosen = topk(scores, 2);
-  const nn::ForwardContext forward = nn::begin_forward();
-  (*made.moe)(x, forward);
-  double want = 0;
-  for (int64_t e = 0; e < 4; ++e) {
-    const double f = sum(eq(chosen.indices, double(e)).to(f64)).item() / 12;
-    want += f * mean(scores.select(1, e)).item();
+  for (const int64_t n_always : {0, 1}) {  // it counts the choices among the others
+    manual_seed(1);
+    Made made({.d_model = 3, .d_hidden = 4},
+              {.n_experts = 4, .top_k = 2, .n_always = n_always, .balance = 0.5});
+    made.parent.train();
+    const Tensor x = randn({6, 3}, {.dtype = f64}),
+                 scores = softmax(made.moe->router(x), -1).slice(1, 0, 4);
+    const Sorted chosen = topk(scores, 2);
+    const nn::ForwardContext forward = nn::begin_forward();
+    (*made.moe)(x, forward);
+    double want = 0;
+    for (int64_t e = 0; e < 4; ++e) {
+      const double f = sum(eq(chosen.indices, double(e)).to(f64)).item() / 12;
+      want += f * mean(scores.select(1, e)).item();
+    }
+    CHECK(forward.total_loss(zeros({}, {.dtype = f64})).item() ==
+          Approx(0.5 * 4 * want).epsilon(1e-12));
   }
-  CHECK(forward.total_loss(zeros({}, {.dtype = f64})).item() ==
-        Approx(0.5 * 4 * want).epsilon(1e-12));
 }
 
 TEST_CASE("the bias of the choice balances the experts without a further loss", "[moe]") {
