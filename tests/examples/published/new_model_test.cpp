@@ -111,8 +111,9 @@ TEST_CASE("new_model and conversations: what is refused", "[examples][finetune]"
   CHECK_THAT(finetune("{}"), Containing("bad.jsonl, line 1: "));
   CHECK_THAT(finetune(""),
              Containing("bad.jsonl: no answer is left for training; there are too few"));
-  CHECK_THAT(finetune(chats(1), {"--held-out", "0.1"}),
-             Containing("no answer is left for validation"));
+  write_file(made.folder.file("empty.jsonl"), "\n");
+  CHECK_THAT(finetune(chats(1), {"--validation", made.folder.file("empty.jsonl")}),
+             Containing("empty.jsonl: no answer is left for validation"));
   CHECK_THAT(finetune(chats(5), {"--length", "8"}),
              Containing("no answer is left for training; --length 8 is less"));
 }
