@@ -427,8 +427,8 @@ Tensor NameMap::assembled(const std::string& name, const Rule& rule,
   for (const auto& [number, part] : parts) {
     pieces.push_back(part.tensor);
     names.push_back(part.name);
-    check(rule.kind == Kind::split || same_values(part.tensor, pieces[0]), "save", name, ": ",
-          names[0], " and ", part.name, " both map to it, but differ");
+    check(rule.kind == Kind::split || pieces.size() == 1 || same_values(part.tensor, pieces[0]),
+          "save", name, ": ", names[0], " and ", part.name, " both map to it, but differ");
   }
   check(rule.kind != Kind::split || parts.size() == rule.to.size(), "save", name,
         ": the model has only ", parts.size(), " of the ", rule.to.size(),
