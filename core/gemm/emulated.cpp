@@ -105,7 +105,7 @@ void pack_tiles_portable(const MatrixRef<T>& x, bool of_b, int64_t outer, int64_
       for (int64_t i = 0; i < tile_side; ++i)
         for (int64_t q = 0; q < tile_k; ++q) {
           T value = T(0.0f);
-          if (o + i < outer && p + q < k) value = *x.from(o + i, p + q).data;
+          if (x.data && o + i < outer && p + q < k) value = *x.from(o + i, p + q).data;
           const int64_t at = of_b ? q / 2 * tile_k + 2 * i + q % 2 : i * tile_k + q;
           for (int t = 0; t < terms; ++t) tiles[t * tile_size + at] = next_term(value);
         }
