@@ -28,13 +28,13 @@ ask() {  # NAME DESCRIPTION
 awk -v out="$out" -f examples/recipes/village.awk
 rm -rf "$out/new"
 step "A tokenizer and a new model" \
-  "$programs/new_model" --data "$out/text.txt" --vocabulary 512 --layers 4 --d-model 128 --length 64 --out "$out/new"
+  "$programs/new_model" --data "$out/text.txt" --vocabulary 512 --layers 4 --d-model 128 --length 128 --out "$out/new"
 step "Training on the text" \
   "$programs/finetune" "$out/new" --full --data "$out/text.txt" --batch 16 --length 64 \
   --learning-rate 0.004 --warmup 50 --steps "${STEPS:-1000}" --evaluate-every 250 --out "$out/base" --overwrite
 step "Training on the conversations" \
-  "$programs/finetune" "$out/base" --full --conversations "$out/chats.jsonl" --batch 32 --length 64 \
-  --learning-rate 0.001 --warmup 20 --steps "${CHAT_STEPS:-600}" --evaluate-every 100 --out "$out/model" --overwrite
+  "$programs/finetune" "$out/base" --full --conversations "$out/chats.jsonl" --batch 32 --length 128 \
+  --learning-rate 0.001 --warmup 20 --steps "${CHAT_STEPS:-1500}" --evaluate-every 250 --out "$out/model" --overwrite
 echo
 ask village "from memory, about people of the text"
 ask guests "from a sentence in the question, about others"
