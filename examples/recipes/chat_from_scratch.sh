@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A chat model from nothing but text and conversations, in about ten minutes on two cores:
+# A chat model from nothing but text and conversations, in under ten minutes on two cores:
 #
 #   bash examples/recipes/chat_from_scratch.sh [FOLDER]     (default out/chat_from_scratch)
 #
@@ -34,7 +34,7 @@ step "Training on the text" \
   --learning-rate 0.004 --warmup 50 --steps "${STEPS:-1000}" --evaluate-every 250 --out "$out/base" --overwrite
 step "Training on the conversations" \
   "$programs/finetune" "$out/base" --full --conversations "$out/chats.jsonl" --batch 32 --length 128 \
-  --learning-rate 0.001 --warmup 20 --steps "${CHAT_STEPS:-1500}" --evaluate-every 250 --out "$out/model" --overwrite
+  --learning-rate 0.001 --warmup 20 --steps "${CHAT_STEPS:-1200}" --evaluate-every 250 --out "$out/model" --overwrite
 echo
 ask village "from memory, about people of the text"
 ask guests "from a sentence in the question, about others"

@@ -43,6 +43,13 @@ if(STRETTO_EXAMPLES)
     set_tests_properties(example_${name} example_${name}_option example_${name}_help
       PROPERTIES LABELS examples)
   endforeach()
+  # The recipe, with so few steps that no answer is right.
+  add_test(NAME recipe_chat_from_scratch
+    COMMAND bash ${PROJECT_SOURCE_DIR}/examples/recipes/chat_from_scratch.sh ${CMAKE_CURRENT_BINARY_DIR}/recipe)
+  set_tests_properties(recipe_chat_from_scratch PROPERTIES
+    LABELS examples
+    PASS_REGULAR_EXPRESSION "0 of  60 answers are right.*0 of  36 answers are right.*Talk with it"
+    ENVIRONMENT "PROGRAMS=$<TARGET_FILE_DIR:chat>;STEPS=2;CHAT_STEPS=2")
   # A file that an example cannot use ends it with one line and status 2.
   set(text ${CMAKE_CURRENT_BINARY_DIR}/one_file_text)
   file(WRITE ${text} "A few words.\n")
