@@ -59,7 +59,7 @@ struct Call {
   }
   // Returns y and the gradients of q, k and v.
   Tensors results() const {
-    for (Tensor x : {q, k, v}) x.set_grad({});
+    for (const Tensor& x : {q, k, v}) x.set_grad({});
     Tensor y = linear_attention(q, k, v, options);
     y.backward(g);
     return {y.detach(), q.grad(), k.grad(), v.grad()};
@@ -228,7 +228,7 @@ TEST_CASE("linear_attention: bf16 needs little more than half of the memory of f
   const auto peak = [&](DType dtype) {
     const Call call({.queries = length, .keys = length, .f = 32, .d_value = 32}, dtype);
     call.results();
-    for (Tensor x : {call.q, call.k, call.v}) x.set_grad({});
+    for (const Tensor& x : {call.q, call.k, call.v}) x.set_grad({});
     const int64_t before = on_gpu() ? testing::gpu_bytes() : memory_stats().live;
     reset_peak_memory();
     call.results();
