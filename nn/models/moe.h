@@ -89,7 +89,7 @@ class MoE : public PositionWise {
       *this, "router", {expert.d_model, options.n_experts + options.n_always, options.router_bias}};
   /// b [E] in at least f32, with MoEOptions::selection_bias; a buffer.
   const Tensor selection_bias;
-  /// The experts, at the end those that compute every token.
+  /// The experts; the last MoEOptions::n_always are used for every token.
   List<FeedForward> experts{*this, "experts", options.n_experts + options.n_always, expert};
   std::optional<FeedForward> shared;  ///< With MoEOptions::d_shared.
   std::optional<Linear> shared_gate;  ///< w, with MoEOptions::shared_gate.
