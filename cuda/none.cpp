@@ -48,6 +48,7 @@ std::unique_ptr<Channel> open_channel(const std::string&, int, int, int, int) { 
 #include "cuda/attention/attention.h"
 #include "cuda/attention/attention_decode.h"
 #include "cuda/attention/elu_features.h"
+#include "cuda/attention/gated_linear_attention.h"
 #include "cuda/attention/linear_attention.h"
 #include "cuda/attention/random_features.h"
 #include "cuda/attention/rotary.h"

@@ -131,9 +131,10 @@ Tensor computed(const Tensor& q, const Tensor& k, const Tensor& v, LinearState* 
       .beta = o.beta.defined() ? unpadded(o.beta) : Tensor(),
       .scale = o.scale.value_or(f > 0 ? 1 / std::sqrt(double(f)) : 1),
       .chunk = o.chunk};
-  const bool fused = q.device().is_cpu() && o.implementation != Implementation::composed;
-  check(fused || o.implementation != Implementation::fused, op, "no fused implementation on ",
-        q.device(), "; use Implementation::composed");
+  const bool fused =
+      o.implementation != Implementation::composed && has_chunked_gated_linear_attention(in);
+  check(fused || o.implementation != Implementation::fused, op, "no fused implementation for q ", q,
+        ", v ", v, " and log_decay ", o.log_decay, "; use Implementation::composed");
   const GatedLinearResult y =
       fused ? chunked_gated_linear_attention(in) : composed_gated_linear_attention(in);
   if (state) state->sums = y.after;

@@ -44,8 +44,10 @@ struct GatedLinearAttentionOptions {
 /// Time and memory are linear in N: a chunk is computed by matrix products, and only the state
 /// passes from chunk to chunk. No factor is the quotient of two decays, so that decays may be 0.
 /// The sums are f64 for f64, else f32. bf16 inputs are converted, and the result is rounded once.
-/// The fused implementation, on the CPU, needs O(N (F + Dv)) memory, gradients included. On a GPU
-/// the implementation is composed.
+/// The fused implementation needs O(N (F + Dv)) memory on the CPU, gradients included, and on a GPU
+/// F Dv numbers for every 64 positions. There it serves f32 and bf16 with one decay per head or per
+/// token, F up to 128, F and Dv multiples of 4; anything else is composed. Its chunks have 64
+/// positions for any options.chunk.
 ///
 /// Keys and values of padding may have any values. Those of another segment must be finite.
 Tensor gated_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,

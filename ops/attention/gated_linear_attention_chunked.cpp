@@ -1,12 +1,16 @@
-// Linear attention with decay on the CPU, fused: forward and backward.
+// Linear attention with decay, fused: forward and backward.
 //
-// One thread computes one head of one batch entry, from the first chunk to the last. For the
-// backward pass, the forward pass stores the state before every 8th chunk. The states between are
-// computed again, and the chunks are then visited from the last to the first.
+// On the CPU one thread computes one head of one batch entry, from the first chunk to the last. For
+// the backward pass, the forward pass stores the state before every 8th chunk. The states between
+// are computed again, and the chunks are then visited from the last to the first. The kernels of a
+// GPU (cuda/attention/gated_linear_attention.h) do the same with chunks of 64 positions, and store
+// the state before each.
 #include <vector>
 
 #include "autograd/tape.h"
 #include "core/parallel.h"
+#include "cuda/attention/gated_linear_attention.h"
+#include "cuda/runtime/composed.h"
 #include "ops/attention/gated_chunks.h"
 #include "ops/attention/gated_linear_attention_implementations.h"
 #include "ops/reduce.h"
@@ -76,6 +80,12 @@ void backward(const GatedProblem& p, const GatedInputs& in, const Tensor& states
   });
 }
 
+// The states that forward stores for the backward pass, per head.
+int64_t stored_states(const GatedProblem& p, Device device) {
+  const int64_t c = cuda::gated_linear_chunk;
+  return device.is_cuda() ? (p.n + c - 1) / c : segments_of(p);
+}
+
 template <class F>
 void with_types(const Tensor& log_decay, F&& f) {
   const bool by_feature = log_decay.dim() == 4;
@@ -92,13 +102,26 @@ GatedInputs inputs_of(const GatedLinearOperands& in) {
           in.beta.defined() ? in.beta.detach().contiguous() : Tensor()};
 }
 
-// Sums the gradients of the heads that share a head.
+// Sums the gradients of the heads that share a head, or of its parts.
 Tensor of_shared(const Tensor& x, int64_t heads) {
-  if (x.size(1) == heads) return x;
-  return sum(x.reshape({x.size(0), heads, x.size(1) / heads, x.size(2), x.size(3)}), {2});
+  if (!x.defined() || x.size(1) == heads) return x;
+  Shape shape = x.shape();
+  shape[1] = x.size(1) / heads;
+  shape.insert(1, heads);
+  return sum(x.reshape(shape), {2});
+}
+
+cuda::GatedLinearAttentionInputs device_inputs_of(const GatedInputs& in, double scale) {
+  return {in.q, in.k, in.v, in.log_decay, in.beta, scale};
 }
 
 }  // namespace
+
+bool has_chunked_gated_linear_attention(const GatedLinearOperands& in) {
+  const Device device = in.q.device();
+  return device.is_cpu() || (!cuda::composed("gated_linear_attention", device) &&
+                             cuda::serves_gated_linear_attention(in.q, in.k, in.v, in.log_decay));
+}
 
 GatedLinearResult chunked_gated_linear_attention(const GatedLinearOperands& in) {
   const GatedProblem p{.batch = in.before.size(0),
@@ -111,12 +134,17 @@ GatedLinearResult chunked_gated_linear_attention(const GatedLinearOperands& in) 
                        .scale = in.scale};
   const Tensors inputs = in.tensors();
   const TensorOptions options = options_of(in.before);
-  const Tensor out = heads_inside(p.batch, p.heads, p.n, p.dv, options.dtype);
+  const bool on_gpu = options.device.is_cuda();
+  const Tensor out = heads_beside(in.before, p.heads, p.n, p.dv);
   const Tensor after = in.before.detach().clone();
   const Tensor states =
-      recording(inputs) ? empty({p.units(), segments_of(p), p.f, p.dv}, options) : Tensor();
-  with_types(in.log_decay,
-             [&]<class T, class D>() { forward<T, D>(p, inputs_of(in), out, after, states); });
+      recording(inputs) ? empty({p.units(), stored_states(p, options.device), p.f, p.dv}, options)
+                        : Tensor();
+  if (on_gpu)
+    cuda::gated_linear_attention(device_inputs_of(inputs_of(in), p.scale), out, after, states);
+  else
+    with_types(in.log_decay,
+               [&]<class T, class D>() { forward<T, D>(p, inputs_of(in), out, after, states); });
 
   const auto composed = [in = in.with(Tensors(inputs.size()))](const Tensors& x) {
     const GatedLinearResult y = composed_gated_linear_attention(in.with(x));
@@ -126,21 +154,34 @@ GatedLinearResult chunked_gated_linear_attention(const GatedLinearOperands& in) 
   // Gradients: ops/attention/gated_chunks.h.
   const Tensors results = record(
       "gated_linear_attention", inputs, Tensors{out, after},
-      [p, composed, states, saved, settings = in.with(Tensors(inputs.size()))](Backward& b) {
+      [p, on_gpu, composed, states, saved,
+       settings = in.with(Tensors(inputs.size()))](Backward& b) {
         const Tensors from = values_of(saved);
         if (grad_enabled()) return composed_gradient(b, composed, from);
         const GatedLinearOperands x = settings.with(from);
-        const auto like = [&](const Tensor& t) { return heads_beside(t, p.heads, p.n, t.size(3)); };
-        const GatedGradients to{like(x.q), like(x.k), like(x.v),
-                                empty(x.log_decay.shape(), options_of(x.k)),
-                                p.delta ? empty(x.beta.shape(), options_of(x.k)) : Tensor()};
-        const Tensor ds = b.grad(1).clone();
-        with_types(x.log_decay, [&]<class T, class D>() {
-          backward<T, D>(p, inputs_of(x), states, rows_contiguous(b.grad(0)), to, ds);
-        });
+        const int64_t parts = on_gpu ? cuda::gated_linear_parts(p.f, p.dv) : 1;
+        const auto like = [&](const Tensor& t, int64_t heads) {
+          return heads_beside(t, heads, p.n, t.size(3));
+        };
+        const auto of_positions = [&](const Tensor& t) {
+          Shape shape = t.shape();
+          shape[1] *= parts;
+          return empty(shape, options_of(x.k));
+        };
+        const GatedGradients to{like(x.q, p.heads * parts), like(x.k, p.heads * parts),
+                                like(x.v, p.heads), of_positions(x.log_decay),
+                                p.delta ? of_positions(x.beta) : Tensor()};
+        const Tensor ds = b.grad(1).clone(), g = rows_contiguous(b.grad(0));
+        if (on_gpu)
+          cuda::gated_linear_attention_backward(device_inputs_of(inputs_of(x), p.scale), states, g,
+                                                {to.q, to.k, to.v, to.log_decay, to.beta, ds});
+        else
+          with_types(x.log_decay, [&]<class T, class D>() {
+            backward<T, D>(p, inputs_of(x), states, g, to, ds);
+          });
         Tensors gradients{of_shared(to.q, x.q.size(1)), of_shared(to.k, x.k.size(1)),
-                          of_shared(to.v, x.v.size(1)), to.log_decay, ds};
-        if (p.delta) gradients.push_back(to.beta);
+                          of_shared(to.v, x.v.size(1)), of_shared(to.log_decay, p.heads), ds};
+        if (p.delta) gradients.push_back(of_shared(to.beta, p.heads));
         return gradients;
       });
   return {results[0], results[1]};
