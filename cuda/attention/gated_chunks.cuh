@@ -126,14 +126,14 @@ __device__ auto scaled_columns(const Rows& t, const Place& p, int first, const f
     return x;
   };
 }
-/// The tile as it is, or transposed.
+/// The tile as it is, or transposed, from column or row `first` on.
 template <class Rows>
-__device__ auto right(const Rows& t) {
-  return [&t](int k, int column) { return columns_of<Side::right>(t, k, column); };
+__device__ auto right(const Rows& t, int first = 0) {
+  return [&t, first](int k, int column) { return columns_of<Side::right>(t, k, first + column); };
 }
 template <class Rows>
-__device__ auto right_transposed(const Rows& t) {
-  return [&t](int k, int column) { return rows_of<Side::right>(t, column, k); };
+__device__ auto right_transposed(const Rows& t, int first = 0) {
+  return [&t, first](int k, int column) { return rows_of<Side::right>(t, first + column, k); };
 }
 
 /// d += left · right, summed over blocks begin … end − 1 of 16.
@@ -208,6 +208,26 @@ struct Decays {
   __device__ float all() const { return start[chunk - 1]; }
 };
 
+/// (I + β M)⁻¹ β of a block of 16 × 16 on the diagonal of M, rows `first` …, to columns 0 … 15 of
+/// `to`, by a warp whose lane c % 16 computes column c.
+template <class Square, class Blocks>
+__device__ __forceinline__ void invert_block(const Square& m, const Blocks& to, const float* beta,
+                                             int first) {
+  const int c = tile::lane_index() % 16;
+  float x[16];
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    float sum = i == c ? 1.f : 0.f;
+#pragma unroll
+    for (int j = 0; j < i; ++j)
+      sum -= *reinterpret_cast<const float*>(m.at(first + i, first + j)) * x[j];
+    x[i] = beta[first + i] * sum;
+  }
+  if (tile::lane_index() < 16)
+#pragma unroll
+    for (int i = 0; i < 16; ++i) *reinterpret_cast<float*>(to.at(first + i, c)) = x[i];
+}
+
 /// The tiles of the delta rule's system: M, and T = (I + β M)⁻¹ β in blocks of 16 × 16 on the
 /// diagonal.
 struct System {
@@ -218,22 +238,9 @@ struct System {
   Blocks inverse;
   __device__ explicit System(char* at) : m{at}, inverse{at + Square::bytes} {}
 
-  /// Inverts the blocks, one per warp; lane c % 16 computes column c.
+  /// Inverts the blocks, one per warp.
   __device__ void invert(const Place& p, const float* beta) const {
-    if (p.warp_column) return;
-    const int first = 16 * p.warp_row, c = tile::lane_index() % 16;
-    float x[16];
-#pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      float sum = i == c ? 1.f : 0.f;
-#pragma unroll
-      for (int j = 0; j < i; ++j)
-        sum -= *reinterpret_cast<const float*>(m.at(first + i, first + j)) * x[j];
-      x[i] = beta[first + i] * sum;
-    }
-    if (tile::lane_index() < 16)
-#pragma unroll
-      for (int i = 0; i < 16; ++i) *reinterpret_cast<float*>(inverse.at(first + i, c)) = x[i];
+    if (p.warp_column == 0) invert_block(m, inverse, beta, 16 * p.warp_row);
   }
 };
 
@@ -316,7 +323,7 @@ struct ColumnSolver {
 template <class K, class StateTile, class F>
 __device__ __forceinline__ void each_of_state(const StateTile& s, const Args& a, const F& f) {
 #pragma unroll 1
-  for (int i = int(threadIdx.x); i < K::features * K::values; i += threads) {
+  for (int i = int(threadIdx.x); i < K::features * K::values; i += int(blockDim.x)) {
     const int row = i / K::values, column = i % K::values;
     f(*reinterpret_cast<float*>(s.at(row, column)), row, column, int64_t(row) * a.dv + column);
   }
@@ -333,6 +340,11 @@ __device__ void store_state(const StateTile& s, const Unit<K>& u, const Args& a,
     if (row < a.f && column < u.width) to[at] = x;
   });
 }
+
+/// The kernels for decays per feature (gated_features.cuh): log_decay and its gradient have a
+/// number per feature.
+void forward_features(const Args& a, unsigned blocks, int device);
+void backward_features(const Args& a, unsigned blocks, int device);
 
 /// Arguments that both passes have, and the kernels' launch.
 Args args_of(const GatedLinearAttentionInputs& in, const Tensor& state);

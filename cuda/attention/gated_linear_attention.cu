@@ -141,12 +141,11 @@ Args args_of(const GatedLinearAttentionInputs& in, const Tensor& state) {
 }
 }  // namespace gated
 
-bool serves_gated_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                                   const Tensor& log_decay) {
+bool serves_gated_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
   const int64_t f = k.size(3), dv = v.size(3), n = k.size(2);
   const int64_t heads = std::max({q.size(1), k.size(1), v.size(1)});
-  return q.dtype() == f32 && log_decay.dim() == 3 && q.numel() > 0 && k.numel() > 0 &&
-         v.numel() > 0 && f <= 128 && f % 4 == 0 && dv % 4 == 0 && n < int64_t(1) << 30 &&
+  return q.dtype() == f32 && q.numel() > 0 && k.numel() > 0 && v.numel() > 0 && f <= 128 &&
+         f % 4 == 0 && dv % 4 == 0 && n < int64_t(1) << 30 &&
          k.size(0) * heads * gated_linear_parts(f, dv) < int64_t(1) << 30;
 }
 
@@ -166,10 +165,11 @@ void gated_linear_attention(const GatedLinearAttentionInputs& in, const Tensor& 
   Args a = args_of(rows, state);
   a.y = head_rows<float>(out);
   a.states = data_or_null<float>(states);
+  const unsigned blocks = unsigned(in.k.size(0) * a.heads * a.parts);
+  const int device = in.k.device().index;
+  if (in.log_decay.dim() == 4) return forward_features(a, blocks, device);
   with_kind(a.f, in.beta.defined(), [&]<class K>() {
-    launch_with_shared(op, in.k.device().index, gated_forward<K>,
-                       unsigned(in.k.size(0) * a.heads * a.parts), threads, ForwardMemory<K>::bytes,
-                       a);
+    launch_with_shared(op, device, gated_forward<K>, blocks, threads, ForwardMemory<K>::bytes, a);
   });
 }
 

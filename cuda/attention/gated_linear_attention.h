@@ -5,11 +5,10 @@
 
 namespace stretto::cuda {
 
-/// True if the functions below support q [B, ·, N, F], k [B, ·, N, F], v [B, ·, N, Dv] and
-/// log_decay: all f32, a decay per head or per position, F ≤ 128, F and Dv multiples of 4, no empty
-/// tensor.
-STRETTO_KERNEL(bool serves_gated_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                                                  const Tensor& log_decay));
+/// True if the functions below support q [B, ·, N, F], k [B, ·, N, F] and v [B, ·, N, Dv]: f32,
+/// F ≤ 128, F and Dv multiples of 4, no empty tensor.
+STRETTO_KERNEL(bool serves_gated_linear_attention(const Tensor& q, const Tensor& k,
+                                                  const Tensor& v));
 /// The number of parts of Dv columns that the kernels compute separately for F features.
 STRETTO_KERNEL(int64_t gated_linear_parts(int64_t f, int64_t dv));
 
@@ -19,7 +18,7 @@ constexpr int64_t gated_linear_chunk = 64;
 /// q, k and v have the same number of positions and H heads or a divisor of H.
 struct GatedLinearAttentionInputs {
   Tensor q, k, v;
-  Tensor log_decay;  // [B, H, N], contiguous
+  Tensor log_decay;  // [B, H, N] or, per feature, [B, H, N, F], contiguous
   Tensor beta;       // [B, H, N], contiguous; undefined without the delta rule
   double scale;
 };
@@ -34,7 +33,7 @@ STRETTO_KERNEL(void gated_linear_attention(const GatedLinearAttentionInputs& in,
 struct GatedLinearAttentionGradients {
   Tensor q, k;             // [B, H P, N, F], rows contiguous
   Tensor v;                // [B, H, N, Dv], rows contiguous
-  Tensor log_decay, beta;  // [B, H P, N], contiguous; beta undefined without the delta rule
+  Tensor log_decay, beta;  // [B, H P, N] (and F), contiguous; beta undefined without the delta rule
   Tensor state;            // [B, H, F, Dv], contiguous: of the state after, becomes that before
 };
 /// Writes the gradients from that of out, `grad` [B, H, N, Dv], and forward's `states`.

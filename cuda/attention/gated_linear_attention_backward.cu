@@ -207,19 +207,19 @@ struct BackwardChunk {
     store(p, place, z);
   }
 
-  /// x *= factors of the rows, and the sums of x ∘ rows of `of`, added to `sums`.
-  __device__ __forceinline__ void weigh_rows(Sums<K::features>& x, const float* by, float sign,
-                                             const typename M::Wide& of, float (&sums)[2]) const {
+  /// x, features f …, *= factors of the rows; adds the sums of x ∘ rows of `of` to `sums`.
+  __device__ __forceinline__ void weigh_rows(Sums<64>& x, const float* by, float sign,
+                                             const typename M::Wide& of, int f,
+                                             float (&sums)[2]) const {
 #pragma unroll
-    for (int c = 0; c < K::features / 32; ++c)
+    for (int c = 0; c < 2; ++c)
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         const int h = i % 4 / 2, row = place.chunk_row(h);
         float& d = x[c][i / 4][i % 4];
         d *= sign * by[row];
         sums[h] +=
-            d *
-            value(of, row, block_column<K::features>(place, c) + i / 4 * 8 + place.column + i % 2);
+            d * value(of, row, f + block_column<64>(place, c) + i / 4 * 8 + place.column + i % 2);
       }
   }
   __device__ void put(const RowSums<2>& to, const float (&sums)[2]) const {
@@ -230,31 +230,40 @@ struct BackwardChunk {
     }
   }
 
+  /// Stores 64 features of the gradient of q or k.
+  __device__ void store_features(HeadRows<float> to, int f, const Sums<64>& d) const {
+    to.data += f;
+    store(to, unit.b, unit.h * a.parts + unit.part, first, a.n, a.f - f, place, d);
+  }
   __device__ __forceinline__ void query_gradients(float (&from_start)[2]) const {
-    Sums<K::features> d = {};
-    multiply(d, place, 0, K::values / 16, left_rows(g, place), right_transposed(s));
-    weigh_rows(d, factors, 1, q, from_start);
-    multiply(d, place, 0, place.warp_row + 1, left_rows(dp, place), right(k));
-    store(a.to.q, unit.b, unit.h * a.parts + unit.part, first, a.n, a.f, place, d);
+#pragma unroll 1
+    for (int f = 0; f < K::features; f += 64) {
+      Sums<64> d = {};
+      multiply(d, place, 0, K::values / 16, left_rows(g, place), right_transposed(s, f));
+      weigh_rows(d, factors, 1, q, f, from_start);
+      multiply(d, place, 0, place.warp_row + 1, left_rows(dp, place), right(k, f));
+      store_features(a.to.q, f, d);
+    }
   }
   __device__ __forceinline__ void key_gradients(float (&from_start)[2]) const {
-    Sums<K::features> d = {};
-    if constexpr (K::delta) {
-      multiply(d, place, 0, K::values / 16, left_rows(du, place), right_transposed(s));
-      weigh_rows(d, decays.start, -1, k, from_start);
-      multiply(d, place, 0, place.warp_row + 1, left_rows(p, place), right(k));
-      multiply(d, place, place.warp_row, chunk / 16, left_columns(p, place), right(k));
-    }
-    multiply(d, place, place.warp_row, chunk / 16, left_columns(dp, place), right(q));
-    Sums<K::features> to_end = {};
-    float sums[2] = {};
-    multiply(to_end, place, 0, K::values / 16, left_rows(u, place), right_transposed(ds));
-    weigh_rows(to_end, decays.end, 1, k, sums);
-    put(ends, sums);
+    float to_end[2] = {};
+#pragma unroll 1
+    for (int f = 0; f < K::features; f += 64) {
+      Sums<64> d = {}, more = {};
+      multiply(d, place, 0, K::values / 16, left_rows(u, place), right_transposed(ds, f));
+      weigh_rows(d, decays.end, 1, k, f, to_end);
+      multiply(d, place, place.warp_row, chunk / 16, left_columns(dp, place), right(q, f));
+      if constexpr (K::delta) {
+        multiply(more, place, 0, K::values / 16, left_rows(du, place), right_transposed(s, f));
+        weigh_rows(more, decays.start, -1, k, f, from_start);
+        multiply(more, place, 0, place.warp_row + 1, left_rows(p, place), right(k, f));
+        multiply(more, place, place.warp_row, chunk / 16, left_columns(p, place), right(k, f));
 #pragma unroll
-    for (int i = 0; i < K::features / 4; ++i)
-      d[i / 8][i / 4 % 2][i % 4] += to_end[i / 8][i / 4 % 2][i % 4];
-    store(a.to.k, unit.b, unit.h * a.parts + unit.part, first, a.n, a.f, place, d);
+        for (int i = 0; i < 16; ++i) d[i / 8][i / 4 % 2][i % 4] += more[i / 8][i / 4 % 2][i % 4];
+      }
+      store_features(a.to.k, f, d);
+    }
+    put(ends, to_end);
   }
 
   /// Σ_{i ≥ t} Σ_{j < t} W_ij of the warp's rows t.
@@ -413,9 +422,11 @@ void gated_linear_attention_backward(const GatedLinearAttentionInputs& in, const
           .v = head_rows<float>(to.v),
           .log_decay = to.log_decay.data<float>(),
           .beta = data_or_null<float>(to.beta)};
+  const unsigned blocks = unsigned(in.k.size(0) * a.heads * a.parts);
+  const int device = in.k.device().index;
+  if (in.log_decay.dim() == 4) return backward_features(a, blocks, device);
   with_kind(a.f, in.beta.defined(), [&]<class K>() {
-    launch_with_shared("gated_linear_attention", in.k.device().index, gated_backward<K>,
-                       unsigned(in.k.size(0) * a.heads * a.parts), threads,
+    launch_with_shared("gated_linear_attention", device, gated_backward<K>, blocks, threads,
                        BackwardMemory<K>::bytes, a);
   });
 }

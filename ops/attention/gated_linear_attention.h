@@ -45,9 +45,8 @@ struct GatedLinearAttentionOptions {
 /// passes from chunk to chunk. No factor is the quotient of two decays, so that decays may be 0.
 /// The sums are f64 for f64, else f32. bf16 inputs are converted, and the result is rounded once.
 /// The fused implementation needs O(N (F + Dv)) memory on the CPU, gradients included, and on a GPU
-/// F Dv numbers for every 64 positions. There it serves f32 and bf16 with one decay per head or per
-/// token, F up to 128, F and Dv multiples of 4; anything else is composed. Its chunks have 64
-/// positions for any options.chunk.
+/// F Dv numbers for every 64 positions. There it serves f32 and bf16 with F up to 128, F and Dv
+/// multiples of 4, in chunks of 64 positions for any options.chunk; anything else is composed.
 ///
 /// Keys and values of padding may have any values. Those of another segment must be finite.
 Tensor gated_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,

@@ -120,7 +120,7 @@ cuda::GatedLinearAttentionInputs device_inputs_of(const GatedInputs& in, double 
 bool has_chunked_gated_linear_attention(const GatedLinearOperands& in) {
   const Device device = in.q.device();
   return device.is_cpu() || (!cuda::composed("gated_linear_attention", device) &&
-                             cuda::serves_gated_linear_attention(in.q, in.k, in.v, in.log_decay));
+                             cuda::serves_gated_linear_attention(in.q, in.k, in.v));
 }
 
 GatedLinearResult chunked_gated_linear_attention(const GatedLinearOperands& in) {

@@ -34,8 +34,7 @@ struct GatedLinearResult {
 /// The composed implementation: chunks of differentiable ops, on any device.
 GatedLinearResult composed_gated_linear_attention(const GatedLinearOperands& in);
 
-/// The fused implementation: on the CPU, and in f32 with one decay per head or per position on a
-/// GPU, where chunks have 64 positions.
+/// The fused implementation: on the CPU, and in f32 on a GPU, where chunks have 64 positions.
 bool has_chunked_gated_linear_attention(const GatedLinearOperands& in);
 GatedLinearResult chunked_gated_linear_attention(const GatedLinearOperands& in);
 

@@ -16,7 +16,7 @@ using namespace stretto::testing;
 
 namespace {
 
-enum class Decay { none, head, token };
+enum class Decay { none, head, token, feature };
 
 struct Case {
   int64_t batch = 1, heads = 2, q_heads = 2, k_heads = 2, v_heads = 2;
@@ -42,7 +42,11 @@ struct Inputs {
     leaf(noise({c.batch, c.v_heads, c.keys, c.dv}, ++stream), c.dtype, type);
     const Shape tokens{c.batch, c.heads, c.keys};
     if (c.decay != Decay::none) {
-      const Tensor x = noise(c.decay == Decay::head ? Shape{c.heads} : tokens, ++stream);
+      const Shape features{c.batch, c.heads, c.keys, c.f};
+      const Tensor x = noise(c.decay == Decay::head      ? Shape{c.heads}
+                             : c.decay == Decay::feature ? features
+                                                         : tokens,
+                             ++stream);
       Tensor log_decay = abs(x) * -0.2;
       if (c.extreme) {
         log_decay = masked_fill(log_decay, gt(x, 0.5), 0);
@@ -119,12 +123,13 @@ void check_case(const Case& c) {
 
 TEST_CASE("kernels of linear attention with decay: chunks and widths", "[cuda]") {
   NEEDS_GPU();
-  for (const bool delta : {false, true})
-    for (const int64_t n : {1, 63, 64, 65, 130})
-      check_case({.queries = n, .keys = n, .delta = delta});
-  for (const bool delta : {false, true})
-    for (const auto& [f, dv] : {std::pair<int64_t, int64_t>{64, 64}, {4, 68}, {68, 4}, {128, 36}})
-      check_case({.queries = 66, .keys = 66, .f = f, .dv = dv, .delta = delta});
+  for (const Decay decay : {Decay::token, Decay::feature})
+    for (const bool delta : {false, true}) {
+      for (const int64_t n : {1, 15, 16, 17, 63, 64, 65, 130})
+        check_case({.queries = n, .keys = n, .decay = decay, .delta = delta});
+      for (const auto& [f, dv] : {std::pair<int64_t, int64_t>{64, 64}, {4, 68}, {68, 4}, {128, 36}})
+        check_case({.queries = 66, .keys = 66, .f = f, .dv = dv, .decay = decay, .delta = delta});
+    }
 }
 
 TEST_CASE("kernels of linear attention with decay: random options", "[cuda]") {
@@ -139,7 +144,7 @@ TEST_CASE("kernels of linear attention with decay: random options", "[cuda]") {
            .keys = one_of({1, 7, 64, 65, 100, 129}),
            .f = one_of({4, 12, 20, 64, 72}),
            .dv = one_of({4, 8, 36, 64, 100}),
-           .decay = Decay(draws.below(3)),
+           .decay = Decay(draws.below(4)),
            .delta = draws.below(2) == 0,
            .extreme = draws.below(2) == 0,
            .padded = draws.below(3) == 0,
