@@ -13,6 +13,7 @@
 #include "autograd/tape.h"
 #include "cuda/runtime/runtime.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/gated_linear_attention.h"
 #include "ops/attention/linear_attention.h"
 #include "ops/create.h"
 #include "ops/dropout.h"
@@ -127,6 +128,36 @@ void attentions(Table& table, const Settings& settings) {
             [&] { fft_conv(x, filters); });
 }
 
+// Linear attention with decay of 8 sequences of length 2048 with 8 heads of dimension 64.
+void gated_attentions(Table& table, const Settings& settings) {
+  const int64_t B = settings.small ? 1 : 8, H = 8, L = settings.small ? 64 : 2048, D = 64;
+  for (const DType t : {bf16, f32}) {
+    const std::string size = std::string(name(t)) + " [8, 8, 2048, 64]";
+    const auto leaf = [&](const Shape& shape, double by) {
+      return (randn(shape, {.device = gpu}) * by).to(t).detach().set_requires_grad();
+    };
+    const Tensor q = leaf({B, H, L, D}, 1), k = leaf(q.shape(), 0.1), v = leaf(q.shape(), 1),
+                 g = randn(q.shape(), options_of(q));
+    const auto decay = [&](const Shape& shape) {
+      return (abs(randn(shape, {.device = gpu})) * -0.1).detach().set_requires_grad();
+    };
+    const auto time = [&](const std::string& kind, const GatedLinearAttentionOptions& o) {
+      const auto forward = [&] { return gated_linear_attention(q, k, v, o); };
+      const double bytes = double(q.numel() * item_size(t));
+      Tensors leaves{q, k, v};
+      for (const Tensor& x : {o.log_decay, o.beta})
+        if (x.defined()) leaves.push_back(x);
+      table.row(kind.c_str(), size.c_str(), 4 * bytes, 0, forward);
+      table.trained((kind + ", forward and backward").c_str(), size.c_str(), 8 * bytes, 0, forward,
+                    g, leaves);
+    };
+    time("retention", {.log_decay = decay({H})});
+    time("gated linear attention", {.log_decay = decay(q.shape())});
+    time("gated delta rule",
+         {.log_decay = decay({B, H, L}), .beta = full({B, H, L}, 0.5, {.device = gpu})});
+  }
+}
+
 int run(const Settings& settings) {
   const int64_t T = settings.small ? 64 : 32768, d = settings.small ? 32 : 512, V = 400;
   const int64_t n = settings.small ? 64 : 8192, heads = 8, L = settings.small ? 16 : 1024;
@@ -171,6 +202,7 @@ int run(const Settings& settings) {
             4.0 * double(q.numel()) * double(L) / 2,
             [&] { attention(q, k, v, {.mask = {.causal = true}}); });
   attentions(table, settings);
+  gated_attentions(table, settings);
   return 0;
 }
 

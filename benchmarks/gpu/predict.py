@@ -114,7 +114,7 @@ CLASSES = {
     "attention, forward": "attention_forward",
     "attention, backward": "attention_(keys|queries|relative|parts|sinks)",
     "attention, decoding": "attention_decode",
-    "linear attention": "linear::",
+    "linear attention": "(linear|gated)::",
     "random features": "feature_",
     "sineSPE": "(apply_sines|sine_|make_waves)",
     "convSPE": "noise::",

@@ -100,6 +100,30 @@ __device__ __forceinline__ void each(float (&d)[C][2][4], const Place& p, const 
         block_column<32 * C>(p, c) + i / 4 * 8 + p.column + i % 2);
 }
 
+/// Two neighboring elements of a tile.
+template <class Rows>
+__device__ __forceinline__ float2& two(const Rows& tile, int row, int column) {
+  return *reinterpret_cast<float2*>(tile.at(row, column));
+}
+/// Calls f(two sums, row, column) for the thread's pairs of neighboring sums.
+template <int C, class F>
+__device__ __forceinline__ void each_pair(float (&d)[C][2][4], const Place& p, const F& f) {
+#pragma unroll
+  for (int c = 0; c < C; ++c)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float &first = d[c][i / 2][i % 2 * 2], &second = d[c][i / 2][i % 2 * 2 + 1];
+      float2 x = {first, second};
+      f(x, p.chunk_row(i % 2), block_column<32 * C>(p, c) + i / 2 * 8 + p.column);
+      first = x.x, second = x.y;
+    }
+}
+/// to = a to + x
+__device__ __forceinline__ void scale_and_add(float2& to, float a, float2 x) {
+  const float2 y = to;
+  to = {a * y.x + x.x, a * y.y + x.y};
+}
+
 // Operands of products: functions of the first position k of the 16 that are summed over.
 
 /// Rows of the tile: those of the warp.
@@ -185,12 +209,13 @@ struct Decays {
     if (threadIdx.x >= 32) return;
     const int lane = int(threadIdx.x);
     double x[2];
+    float b[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int at = 2 * lane + i;
       const float g = at < n ? log_decay[at] : 0;
       x[i] = g < -800 ? -800 : g;
-      beta[at] = betas && at < n ? betas[at] : 0;
+      b[i] = betas && at < n ? betas[at] : 0;
     }
     double sum = x[0] + x[1];
 #pragma unroll
@@ -199,9 +224,10 @@ struct Decays {
       if (lane >= by) sum += before;
     }
     const double all = __shfl_sync(0xffffffffu, sum, 31), first = sum - x[1];
-    sums[2 * lane] = first, sums[2 * lane + 1] = sum;
-    start[2 * lane] = expf(float(first)), start[2 * lane + 1] = expf(float(sum));
-    end[2 * lane] = expf(float(all - first)), end[2 * lane + 1] = expf(float(all - sum));
+    reinterpret_cast<double2*>(sums)[lane] = {first, sum};
+    reinterpret_cast<float2*>(start)[lane] = {expf(float(first)), expf(float(sum))};
+    reinterpret_cast<float2*>(end)[lane] = {expf(float(all - first)), expf(float(all - sum))};
+    reinterpret_cast<float2*>(beta)[lane] = {b[0], b[1]};
   }
   /// e^{D_ij}, the decay from position j to a later one i.
   __device__ float between(int i, int j) const { return expf(float(sums[i] - sums[j])); }
@@ -255,9 +281,10 @@ __device__ __forceinline__ void begin_system(const System& to, const Place& p, c
   store(to.m, p, m);
   Sums<Narrow::columns> r = {};
   multiply(r, p, 0, Wide::columns / 16, left_rows(k, p), right(s));
-  each(r, p, [&](float& x, int i, int j) {
-    float* const at = reinterpret_cast<float*>(v.at(i, j));
-    *at -= decays.start[i] * x;
+  each_pair(r, p, [&](float2& x, int i, int j) {
+    float2& at = two(v, i, j);
+    const float2 value = at;
+    at = {value.x - decays.start[i] * x.x, value.y - decays.start[i] * x.y};
   });
 }
 

@@ -127,6 +127,14 @@ struct FeatureGroup {
     for (int i = 0; i < 8; ++i) f(d[i / 4][i % 4], row + i % 4 / 2 * 8, i / 4 * 8 + pair + i % 2);
   }
 
+  /// Calls f(two sums, row, column) for its pairs of neighboring sums.
+  template <class Go>
+  __device__ __forceinline__ void each_pair(const Block& d, const Go& f) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      f(float2{d[i / 2][i % 2 * 2], d[i / 2][i % 2 * 2 + 1]}, row + i % 2 * 8, i / 2 * 8 + pair);
+  }
+
   __device__ void load(int at_position) {
     first = at_position;
     copy_group(q, a.q, unit.b, unit.h / a.per_q, first, a.n, a.f);
@@ -256,8 +264,10 @@ struct FeatureGroup {
     for (int f = 0; f < F; f += 16) {
       Block d = {};
       tile::multiply(d, columns_of<Side::left>(ke, 0, f), columns_of<Side::right>(u, 0, column));
-      each(d, [&](float& x, int i, int j) {
-        at(to, f + i, column + j) = all(f + i) * at(from, f + i, column + j) + x;
+      each_pair(d, [&](float2 x, int i, int j) {
+        const float2 y = two(from, f + i, column + j);
+        const float by = all(f + i);
+        two(to, f + i, column + j) = {by * y.x + x.x, by * y.y + x.y};
       });
     }
     __syncwarp();

@@ -47,7 +47,10 @@ struct FeatureBackward : FeatureGroup<K, true> {
       __syncwarp();
       subtract(d, columns_of<Side::left>(m, 0, 0), du);
       float sums[2] = {};
-      each(d, [&](float& x, int i, int j) { sums[i / 8] += x * at(v, i, column + j); });
+      this->each_pair(d, [&](float2 x, int i, int j) {
+        const float2 r = two(v, i, column + j);
+        sums[i / 8] += x.x * r.x + x.y * r.y;
+      });
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const float sum = quad_sum(sums[h]);
@@ -171,9 +174,8 @@ struct FeatureBackward : FeatureGroup<K, true> {
                        columns_of<Side::right>(du, 0, column));
 #pragma unroll
       for (int i = 0; i < 8; ++i) d[i / 4][i % 4] -= less[i / 4][i % 4];
-      each(d, [&](float& x, int i, int j) {
-        float& to = at(ds, f + i, column + j);
-        to = all(f + i) * to + x;
+      this->each_pair(d, [&](float2 x, int i, int j) {
+        scale_and_add(two(ds, f + i, column + j), all(f + i), x);
       });
     }
   }

@@ -66,9 +66,8 @@ __device__ __forceinline__ void advance(const Place& p, const typename M::Wide& 
   for (int j = 0; j < K::features / 64; ++j) {
     Sums<K::values> sum = {};
     multiply(sum, p, 0, chunk / 16, scaled_columns(k, p, 64 * j, decays.end), right(u));
-    each(sum, p, [&](float& x, int row, int column) {
-      float& to = *reinterpret_cast<float*>(s.at(64 * j + row, column));
-      to = decays.all() * to + x;
+    each_pair(sum, p, [&](float2& x, int row, int column) {
+      scale_and_add(two(s, 64 * j + row, column), decays.all(), x);
     });
   }
 }

@@ -91,9 +91,6 @@ struct BackwardChunk {
         factors(reinterpret_cast<float*>(at + M::factors)),
         of_state(factors + chunk) {}
 
-  __device__ static float value(const auto& tile, int i, int j) {
-    return *reinterpret_cast<const float*>(tile.at(i, j));
-  }
   __device__ bool solves() const { return int(threadIdx.x) / 32 * 16 < K::values; }
   __device__ ColumnSolver solver() const { return {system, int(threadIdx.x) / 32 * 16}; }
 
@@ -177,10 +174,11 @@ struct BackwardChunk {
       solver.subtract(d, solver.m_transposed(j, j), du, 16 * j);
       float sums[2] = {};
 #pragma unroll
-      for (int e = 0; e < 8; ++e)
-        sums[e % 4 / 2] +=
-            d[e / 4][e % 4] * value(v, 16 * j + place.row + e % 4 / 2 * 8,
-                                    solver.column + e / 4 * 8 + place.column + e % 2);
+      for (int e = 0; e < 4; ++e) {
+        const float2 r =
+            two(v, 16 * j + place.row + e % 2 * 8, solver.column + e / 2 * 8 + place.column);
+        sums[e % 2] += d[e / 2][e % 2 * 2] * r.x + d[e / 2][e % 2 * 2 + 1] * r.y;
+      }
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const float sum = quad_sum(sums[h]);
@@ -193,17 +191,18 @@ struct BackwardChunk {
   __device__ __forceinline__ void system_gradients(Sums<chunk>& of_decays) const {
     Sums<chunk> z = {};
     multiply(z, place, 0, K::values / 16, left_rows(du, place), right_transposed(u));
-    each(z, place, [](float& x, int, int) { x = -x; });
 #pragma unroll
     for (int c = 0; c < chunk / 32; ++c)
 #pragma unroll
-      for (int i = 0; i < 8; ++i)
-        of_decays[c][i / 4][i % 4] +=
-            z[c][i / 4][i % 4] *
-            value(w, place.chunk_row(i % 4 / 2),
-                  block_column<chunk>(place, c) + i / 4 * 8 + place.column + i % 2);
+      for (int i = 0; i < 4; ++i) {
+        const float2 m = two(w, place.chunk_row(i % 2),
+                             block_column<chunk>(place, c) + i / 2 * 8 + place.column);
+        const int e = i % 2 * 2;
+        of_decays[c][i / 2][e] -= z[c][i / 2][e] * m.x;
+        of_decays[c][i / 2][e + 1] -= z[c][i / 2][e + 1] * m.y;
+      }
     store(w, place, of_decays);
-    each(z, place, [&](float& x, int i, int j) { x = i > j ? x * decays.between(i, j) : 0; });
+    each(z, place, [&](float& x, int i, int j) { x = i > j ? -x * decays.between(i, j) : 0; });
     store(p, place, z);
   }
 
@@ -214,12 +213,13 @@ struct BackwardChunk {
 #pragma unroll
     for (int c = 0; c < 2; ++c)
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const int h = i % 4 / 2, row = place.chunk_row(h);
-        float& d = x[c][i / 4][i % 4];
-        d *= sign * by[row];
-        sums[h] +=
-            d * value(of, row, f + block_column<64>(place, c) + i / 4 * 8 + place.column + i % 2);
+      for (int i = 0; i < 4; ++i) {
+        const int h = i % 2, row = place.chunk_row(h);
+        const float2 other =
+            two(of, row, f + block_column<64>(place, c) + i / 2 * 8 + place.column);
+        float &first = x[c][i / 2][2 * h], &second = x[c][i / 2][2 * h + 1];
+        first *= sign * by[row], second *= sign * by[row];
+        sums[h] += first * other.x + second * other.y;
       }
   }
   __device__ void put(const RowSums<2>& to, const float (&sums)[2]) const {
@@ -346,9 +346,8 @@ struct BackwardChunk {
       for (int c = 0; c < K::values / 32; ++c)
 #pragma unroll
         for (int i = 0; i < 8; ++i) d[c][i / 4][i % 4] -= less[c][i / 4][i % 4];
-      each(d, place, [&](float& x, int row, int column) {
-        float& to = *reinterpret_cast<float*>(ds.at(64 * j + row, column));
-        to = decays.all() * to + x;
+      each_pair(d, place, [&](float2& x, int row, int column) {
+        scale_and_add(two(ds, 64 * j + row, column), decays.all(), x);
       });
     }
   }

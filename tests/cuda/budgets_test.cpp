@@ -60,8 +60,8 @@ TEST_CASE("kernels stay within their budgets of registers", "[cuda]") {
     // norm_backward_rows for long rows, as it keeps sums, a row and the next one (for shorter rows
     // the cases above require 16 warps).
     const auto is = [&](const char* begin) { return k.kernel.starts_with(begin); };
-    const bool most = is("linear::linear_attention_") || is("feature_rows") || is("attention_") ||
-                      is("norm_backward_rows");
+    const bool most = is("linear::linear_attention_") || is("gated::gated_") ||
+                      is("feature_rows") || is("attention_") || is("norm_backward_rows");
     const bool more = is("activate_slopes<elementwise::Gelu, double>");
     CHECK(k["registers"] <= (most ? 255 : more ? 192 : 128));
   }

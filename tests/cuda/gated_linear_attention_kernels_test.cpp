@@ -52,6 +52,7 @@ struct Inputs {
         log_decay = masked_fill(log_decay, gt(x, 0.5), 0);
         log_decay = masked_fill(log_decay, gt(x, 1), -70);
         log_decay = masked_fill(log_decay, gt(x, 1.5), -inf);
+        log_decay = masked_fill(log_decay, gt(-x, 1.5), 0.2);  // grows
       }
       leaf(log_decay, f32, compute_type(type));
     }
@@ -156,5 +157,97 @@ TEST_CASE("kernels of linear attention with decay: random options", "[cuda]") {
     c.state = !c.segments && draws.below(2) == 0;
     c.queries = c.state || draws.below(2) == 0 ? c.keys : 1 + draws.below(c.keys);
     check_case(c);
+  }
+}
+
+TEST_CASE("kernels of linear attention with decay serve what their header says", "[cuda]") {
+  NEEDS_GPU();
+  if (!has_counters()) STRETTO_SKIP("needs the counters of the PTX interpreter");
+  const auto fused = [](const Case& c, Implementation implementation = Implementation::automatic) {
+    Inputs in(c, c.dtype, gpu);
+    in.options.log_decay = c.decay != Decay::none ? in.leaves[3] : Tensor();
+    in.options.implementation = implementation;
+    bool found = false;
+    for (const KernelCounts& k : counts_of(
+             [&] { gated_linear_attention(in.leaves[0], in.leaves[1], in.leaves[2], in.options); }))
+      found = found || k.kernel.starts_with("gated::");
+    return found;
+  };
+  const Case small{.queries = 3, .keys = 3};
+  for (const DType t : {f32, bf16})
+    for (const Decay decay : {Decay::none, Decay::head, Decay::token, Decay::feature}) {
+      Case c = small;
+      c.dtype = t, c.decay = decay;
+      CHECK(fused(c));
+      CHECK(fused(c, Implementation::fused));
+      CHECK_FALSE(fused(c, Implementation::composed));
+    }
+  const auto composed = [&](const auto& change) {
+    Case c = small;
+    change(c);
+    CHECK_FALSE(fused(c));
+    CHECK_THROWS_WITH(fused(c, Implementation::fused), Containing("no fused implementation for q"));
+  };
+  composed([](Case& c) { c.dtype = f64; });
+  composed([](Case& c) { c.f = 132; });
+  composed([](Case& c) { c.f = 6; });
+  composed([](Case& c) { c.dv = 6; });
+  composed([](Case& c) { c.queries = c.keys = 0; });
+  setenv("STRETTO_CUDA_COMPOSED", "linear_attention", 1);
+  CHECK(fused(small));
+  setenv("STRETTO_CUDA_COMPOSED", "gated_linear_attention", 1);
+  CHECK_FALSE(fused(small));
+  unsetenv("STRETTO_CUDA_COMPOSED");
+}
+
+TEST_CASE("kernels of linear attention with decay: one launch each, linear memory", "[cuda]") {
+  NEEDS_GPU();
+  const auto used = [](int64_t n, Decay decay) {
+    const Case c{.queries = n, .keys = n, .f = 64, .dv = 64, .decay = decay, .delta = true};
+    const int64_t before = gpu_bytes();
+    reset_peak_memory(gpu);
+    results(c, f32, gpu);
+    return memory_stats(gpu).peak - before;
+  };
+  for (const Decay decay : {Decay::token, Decay::feature}) {
+    const int64_t one = used(256, decay), two = used(512, decay);
+    CHECK(two < 2.1 * double(one));
+  }
+  if (!has_counters()) STRETTO_SKIP("needs the counters of the PTX interpreter");
+  for (const Decay decay : {Decay::token, Decay::feature}) {
+    const Case c{.queries = 80, .keys = 80, .f = 64, .dv = 64, .decay = decay, .delta = true};
+    double launches = 0;
+    for (const KernelCounts& k : counts_of([&] { results(c, f32, gpu); }))
+      if (k.kernel.starts_with("gated::")) {
+        launches += k["launches"];
+        CHECK(k["local"] == 0);
+        CHECK(k["atomics"] == 0);
+        CHECK(k["wavefronts"] <= 1.25 * k["wavefronts_ideal"]);  // almost no bank conflict
+      }
+    CHECK(launches == 2);
+  }
+}
+
+TEST_CASE("gradients of gradients of linear attention with decay on a GPU are composed", "[cuda]") {
+  NEEDS_GPU();
+  const auto second = [](Device device, DType type) {
+    const Case c{.queries = 5, .keys = 5, .f = 4, .dv = 4, .delta = true};
+    Inputs in(c, type, device);
+    in.options.log_decay = in.leaves[3], in.options.beta = in.leaves[4];
+    const Tensor y = gated_linear_attention(in.leaves[0], in.leaves[1], in.leaves[2], in.options);
+    const Tensors first = grad({sum(square(y))}, in.leaves, {}, {.create_graph = true});
+    Tensor total = sum(square(first[0]));
+    for (size_t i = 1; i < first.size(); ++i) total = total + sum(square(first[i]));
+    return grad({total}, in.leaves);
+  };
+  const Tensors want = second(cpu, f64), got = second(gpu, f32);
+  for (size_t i = 0; i < want.size(); ++i) {
+    const std::vector<double> a = got[i].to_vector<double>(), b = want[i].to_vector<double>();
+    double largest = 0, worst = 0;
+    for (size_t k = 0; k < a.size(); ++k) {
+      largest = std::max(largest, std::abs(b[k]));
+      worst = std::max(worst, std::abs(a[k] - b[k]));
+    }
+    CHECK(worst <= 1e-4 * largest);
   }
 }

@@ -47,6 +47,7 @@ struct KernelCaseList {
   void positions();
   void noise_codes();
   void linear_attentions();
+  void gated_linear_attentions();
   void attentions();
   void attention(const std::string& name, const AttentionOperands& call, double forward,
                  double backward, int64_t times = 0);

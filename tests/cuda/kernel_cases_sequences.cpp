@@ -5,6 +5,7 @@
 #include "cuda/attention/attention.h"
 #include "cuda/attention/attention_decode.h"
 #include "cuda/attention/elu_features.h"
+#include "cuda/attention/gated_linear_attention.h"
 #include "cuda/attention/linear_attention.h"
 #include "cuda/attention/random_features.h"
 #include "cuda/attention/rotary.h"
@@ -95,6 +96,7 @@ void KernelCaseList::linear_attentions() {
   add("elu features", 2 * n, 0, straight, [=] { cuda::elu_features(g, y); });
   add("elu features backward", 3 * n, 0, straight,
       [=] { cuda::elu_features_backward(g, in.v, y); });
+  if (dtype == f32) gated_linear_attentions();
   for (const bool own_max : {false, true}) {
     const cuda::RandomFeatures s{.projection = wide({2 * width, width}).fill_(0.1),
                                  .pairs = false,
@@ -115,6 +117,45 @@ void KernelCaseList::linear_attentions() {
                                          own_max ? places : Tensor(), y);
         });
   }
+}
+
+// Heads of two chunks. A chunk's state is stored by forward and read by backward.
+void KernelCaseList::gated_linear_attentions() {
+  const int64_t heads = rows / 16, length = 128, width = 64;
+  const Shape shape{1, heads, length, width}, of_tokens{1, heads, length};
+  const double n = double(shape.numel()), tokens = double(of_tokens.numel());
+  for (const bool by_feature : {false, true})
+    for (const bool delta : {false, true}) {
+      const cuda::GatedLinearAttentionInputs in{
+          .q = noise(shape),
+          .k = noise(shape) * 0.1,
+          .v = noise(shape),
+          .log_decay = wide(by_feature ? shape : of_tokens).fill_(-0.1),
+          .beta = delta ? wide(of_tokens).fill_(0.5) : Tensor(),
+          .scale = 0.125};
+      const Tensor y = noise(shape), state = wide({1, heads, width, width}).fill_(0),
+                   states = wide({1, heads, 2, width, width});
+      const cuda::GatedLinearAttentionGradients to{.q = empty_like(y),
+                                                   .k = empty_like(y),
+                                                   .v = empty_like(y),
+                                                   .log_decay = empty_like(in.log_decay),
+                                                   .beta = delta ? empty_like(in.beta) : Tensor(),
+                                                   .state = state};
+      const std::string name = std::string("linear attention with decay") +
+                               (by_feature ? " by feature" : "") + (delta ? ", delta rule" : "");
+      // In the order of the rows: all operands, the decays, β, the states.
+      const double logs = by_feature ? n : tokens, betas = delta ? tokens : 0, kept = n;
+      add(name, 0, 4 * (4 * n + logs + betas + 2 * n), straight,
+          [=] { cuda::gated_linear_attention(in, y, state, states); });
+      all.back().run();
+      // By feature, the state before each group of 16 positions is computed again.
+      const double again = by_feature ? 0.75 * (3 * n + logs + betas) : 0;
+      add(name + " backward", 0,
+          4 * (4 * n + logs + betas + kept + again + 3 * n + logs + betas + n), straight,
+          [=] { cuda::gated_linear_attention_backward(in, states, y, to); });
+      // Sums of rows are written with gaps between lanes; rows of the state by element.
+      for (KernelCase& one : std::span(all).last(2)) one.accesses(100).warps = 4;
+    }
 }
 
 namespace {
