@@ -323,6 +323,27 @@ TEST_CASE("halves of one block are gate and argument of an activation", "[cuda]"
       }
 }
 
+// Their rows are three widths apart, not two.
+TEST_CASE("two of three parts of a block are gate and argument of an activation", "[cuda]") {
+  NEEDS_GPU();
+  for (const DType t : floating) {
+    const int64_t width = 16;
+    const Operands x = operands_of(noise({3, 5, 3 * width}, 9, t), -1, {width, width, width});
+    for (const auto& [gate, up] : {std::pair<size_t, size_t>{0, 1}, {1, 2}, {0, 2}, {1, 0}}) {
+      CAPTURE(name(t), gate, up);
+      const auto results = [&, gate = gate, up = up](const Tensors& parts) {
+        const Tensor y =
+            gated_activation(parts[gate], parts[up], Activation::silu, 0.4, RandomKey{4, 2});
+        Tensors all = grad({y}, {parts[gate], parts[up]}, {noise({3, 5, width}, 10, t).to(gpu)});
+        all.push_back(y);
+        return all;
+      };
+      const Tensors expected = results(x.separate), got = results(x.parts);
+      for (size_t i = 0; i < got.size(); ++i) CHECK(same_values(expected[i], got[i]));
+    }
+  }
+}
+
 TEST_CASE(
     "queries and keys of one block are rotated in one launch, in place if nobody else has them",
     "[cuda]") {
@@ -353,6 +374,23 @@ TEST_CASE(
       CHECK(in_place[0].raw_data() == memory);
       for (size_t i = 0; i < 2; ++i) CHECK(same_values(in_place[i], y[i]));
     }
+}
+
+TEST_CASE("rotating does not change parts and gradients that have another handle", "[cuda]") {
+  NEEDS_GPU();
+  const Tensor x = noise({2, 3, 5, 8}, 11), g = noise({2, 3, 5, 8}, 12);
+  const auto parts = [](const Tensor& t) { return split_into_parts(t.to(gpu), 1, {2, 1}); };
+  const Tensor expected = rotate(x, 3);
+  for (const size_t held : {0, 1}) {
+    CAPTURE(held);
+    Tensors own = parts(x), slopes = parts(g);
+    const Tensor other = own[held].set_requires_grad(), slope = slopes[held];
+    const Tensors y = rotate(std::move(own), 3);
+    grad(y, {other}, std::move(slopes));
+    CHECK(same_values(other, parts(x)[held]));
+    CHECK(same_values(slope, parts(g)[held]));
+    for (size_t i = 0; i < 2; ++i) CHECK(same_values(y[i], parts(expected)[i]));
+  }
 }
 
 TEST_CASE("a residual branch and its norm equal dropout_add and the norm", "[cuda]") {
