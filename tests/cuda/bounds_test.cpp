@@ -8,9 +8,11 @@
 #include "cuda/random.h"
 #include "cuda/softmax.h"
 #include "nn/optim/optim.h"
+#include "ops/attention/rotary.h"
 #include "ops/create.h"
 #include "ops/dropout.h"
 #include "ops/elementwise.h"
+#include "ops/feed_forward.h"
 #include "ops/fft/fft.h"
 #include "ops/indexing.h"
 #include "ops/loss.h"
@@ -92,6 +94,65 @@ TEST_CASE("kernels accept tensors at any offset", "[cuda]") {
       }
     }
   }
+}
+
+// Each operand and each gradient in turn begins at an unaligned address.
+TEST_CASE("activations, RoPE, residual branches and losses accept operands at any offset",
+          "[cuda]") {
+  NEEDS_GPU();
+  struct Op {
+    const char* name;
+    std::function<Tensors(const Tensors& in)> run;  // of three operands, the last of one row
+  };
+  const RandomKey key{3, 4};
+  const Tensor ids = tensor<int64_t>({7, 0, 23, 5}).to(gpu);
+  const std::vector<Op> ops{
+      {"activate", [](const Tensors& in) { return Tensors{activate(in[0], Activation::gelu)}; }},
+      {"gated_activation",
+       [&](const Tensors& in) {
+         return Tensors{gated_activation(in[0], in[1], Activation::silu, 0.25, key)};
+       }},
+      {"dropout", [&](const Tensors& in) { return Tensors{dropout(in[0], 0.25, key)}; }},
+      {"rotate",
+       [](const Tensors& in) {
+         return Tensors{rotate(in[0].view({1, 1, 4, in[0].size(1)}), 3)};
+       }},
+      {"add_layer_norm",
+       [&](const Tensors& in) {
+         return add_layer_norm(in[0], in[1], {0.25, key}, in[2], in[2]);
+       }},
+      {"add_rms_norm",
+       [&](const Tensors& in) {
+         return add_rms_norm(in[0], in[1], {0.25, key}, in[2]);
+       }},
+      {"cross_entropy", [&](const Tensors& in) {
+         return Tensors{cross_entropy(in[0], ids, {.reduction = Reduction::none})};
+       }}};
+  for (const auto& [op, run] : ops)
+    for (const DType t : floating)
+      for (const int64_t width : {24, 1040}) {
+        // The results and gradients if operand `which` (3: the gradients) begins at the offset.
+        const auto results = [&, &run = run](size_t which, int64_t offset) {
+          const auto at = [&](size_t i, const Shape& shape) {
+            return begins_at(i == which ? offset : 0, noise(shape, 400 + i, t));
+          };
+          Tensors in, slopes;
+          for (size_t i = 0; i < 3; ++i)
+            in.push_back(at(i, i < 2 ? Shape{4, width} : Shape{width}).set_requires_grad());
+          Tensors all = run(in);
+          for (const Tensor& y : all) slopes.push_back(at(3, y.shape()).to(y.dtype()));
+          for (const Tensor& g : grad(all, in, slopes))
+            if (g.defined()) all.push_back(g);
+          return all;
+        };
+        const Tensors expected = results(0, 0);
+        for (const size_t which : {0, 1, 2, 3})
+          for (const int64_t offset : {1, 2, 3}) {
+            CAPTURE(op, name(t), width, which, offset);
+            const Tensors got = results(which, offset);
+            for (size_t i = 0; i < expected.size(); ++i) CHECK(same_values(got[i], expected[i]));
+          }
+      }
 }
 
 TEST_CASE("views with gaps, repeats and steps are copied and summed", "[cuda]") {
