@@ -8,6 +8,7 @@
 
 #include "autograd/tape.h"
 #include "core/random.h"
+#include "cuda/activation.h"
 #include "cuda/fft/fft.h"
 #include "cuda/indexing.h"
 #include "cuda/loss.h"
@@ -199,6 +200,76 @@ TEST_CASE("random numbers and dropout have 64-bit indices", "[cuda]") {
       wrong += (kept[at] != 0) != ((bits >> 8) >= rule.below);
       wrong += drawn[at] > exact || drawn[at] < exact * (t == f32 ? 1 : 1 - 2 * unit(bf16));
     });
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("activations have 64-bit offsets", "[cuda]") {
+  NEEDS_INTERPRETER();
+  const Setting memory("PTX_MEMORY", "100");
+  const int64_t n = int64_t(5) << 30, each = 8;
+  const RandomKey key{3, 5};
+  const DropoutRule rule(0.25);
+  const Tensor x = empty({n}, {.dtype = bf16, .device = gpu});
+  last_elements(x, each).fill_(1);
+  Tensor y;
+  Tensors slopes;
+  {
+    const Setting last("PTX_LAST_BLOCKS", "1");
+    y = cuda::activate(x, x, Activation::relu, rule.below, rule.factor, key);
+    slopes = cuda::activate_backward(x, x, x, Activation::relu, rule.below, rule.factor, key);
+  }
+  for (const Tensor& dropped : {y, slopes[0], slopes[1]}) {
+    const auto kept = last_elements(dropped, each).to_vector<double>();
+    int64_t wrong = 0;
+    for_each_index(n, each, [&](size_t at, uint64_t i) {
+      wrong += (kept[at] != 0) != ((random_bits(key, i) >> 8) >= rule.below);
+    });
+    CHECK(wrong == 0);
+  }
+}
+
+// The backward kernel has 264 blocks, of which each processes many rows.
+TEST_CASE("residual branches have 64-bit offsets", "[cuda][large]") {
+  NEEDS_INTERPRETER();
+  const Setting memory("PTX_MEMORY", "100");
+  const int64_t width = 8192;  // by a block
+  const RandomKey key{3, 6};
+  const DropoutRule rule(0.25);
+  for (const int64_t blocks : {4096, 264}) {
+    CAPTURE(blocks);
+    const int64_t rounds = ((int64_t(1) << 32) / width + blocks) / blocks, rows = rounds * blocks;
+    const auto last_rows = [&](const Tensor& x) {
+      return x.view({rounds, blocks, width}).slice(1, blocks - 1);
+    };
+    const auto tensor_of = [&](double value) {
+      const Tensor x = empty({rows, width}, {.dtype = bf16, .device = gpu});
+      last_rows(x).fill_(value);
+      return x;
+    };
+    const Tensor x = tensor_of(1), onto = tensor_of(0), scale = full({rows}, 1, {.device = gpu});
+    const cuda::ResidualBranch branch{onto, empty_like(x), rule.below, rule.factor, key};
+    Tensor result;
+    {
+      const Setting last("PTX_LAST_BLOCKS", "1");
+      result = blocks == 4096
+                   ? cuda::norm(x, {}, {}, 1e-5, {}, scale, branch)
+                   : cuda::norm_backward({onto, {}, {}, scale}, x, {}, false, false, branch).dx;
+    }
+    if (blocks == 4096) {
+      const Tensor sums = last_rows(branch.sum).contiguous().view({rounds, width});
+      const Tensor expected = cuda::norm(sums, {}, {}, 1e-5, {}, empty({rounds}, {.device = gpu}));
+      CHECK(same_values(last_rows(result), expected));
+    } else {
+      CHECK(same_values(last_rows(result), last_rows(x)));
+    }
+    const auto kept = last_rows(branch.sum).to_vector<double>();
+    int64_t wrong = 0;
+    for (size_t at = 0; at < kept.size(); ++at) {
+      const int64_t round = int64_t(at) / width, row = round * blocks + blocks - 1;
+      const auto i = uint64_t(row * width + int64_t(at) % width);
+      wrong += (kept[at] != 0) != ((random_bits(key, i) >> 8) >= rule.below);
+    }
     CHECK(wrong == 0);
   }
 }
