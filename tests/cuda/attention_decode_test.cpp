@@ -36,10 +36,12 @@ void check_near(const Tensor& got, const Tensor& want) {
   CHECK(e.worst < (half ? 2e-2 : 1e-5));
 }
 
-void compare(AttentionSetup s, DType type) {
+// change(inputs) replaces inputs of the setup on the CPU.
+void compare(AttentionSetup s, DType type, const std::function<void(AttentionCase&)>& change = {}) {
   s.scale = 4 / std::sqrt(double(s.d));
   INFO(describe(s) << ", " << name(type));
-  const AttentionCase in = make_inputs(s, type);
+  AttentionCase in = make_inputs(s, type);
+  if (change) change(in);
   const AttentionCase gpu_case = moved(in, gpu, type);
   const Tensor trained = gpu_case(Implementation::fused);  // the kernels that save for backward
   const NoGrad guard;
@@ -197,6 +199,38 @@ TEST_CASE("attention of few queries: large scores keep the differences between k
     const Tensor want = attention(q.to(f64), k.to(f64), v.to(f64), {.scale = 1.0});
     const Tensor got = attention(q.to(gpu), k.to(gpu), v.to(gpu), {.scale = 1.0});
     CHECK(difference(got, want).worst < 2e-6);
+  }
+}
+
+TEST_CASE("attention of few queries: extreme score terms agree with the formula", "[cuda]") {
+  NEEDS_GPU();
+  const AttentionSetup s{
+      .batch = 1, .heads = 4, .queries = 3, .keys = 600, .d = 64, .causal = true};
+  for (const DType type : {bf16, f32}) {
+    // Sinks far below and far above all scores: the others, or nothing, remains.
+    AttentionSetup terms = s;
+    terms.sinks = true;
+    for (const double cap : {0.0, 1.0}) {
+      terms.soft_cap = cap;
+      compare(terms, type, [](AttentionCase& in) {
+        in.options.sinks = tensor<float>({-INFINITY, -1e4f, 100, 1e4f}).to(in.q.dtype());
+      });
+    }
+    // Products far beyond the soft cap, which become the cap or its negative.
+    terms = s, terms.soft_cap = 2;
+    compare(terms, type, [](AttentionCase& in) {
+      in.q.fill_(0), in.q.slice(3, 0, 1).fill_(1e4);
+      for (int64_t j = 0; j < in.k.size(2); ++j) in.k.slice(2, j, j + 1).fill_(j % 3 == 0 ? 1 : -1);
+    });
+    // A bias far below or far above 0 for all keys, for one key, or for all except one.
+    terms = s, terms.table = 600, terms.relative_bias = true;
+    for (const double all : {0.0, -1e4, 1e4})
+      for (const double one : {0.0, -1e4, 1e4})
+        compare(terms, type, [&](AttentionCase& in) {
+          in.q.fill_(0);
+          in.options.relative_bias.rows.fill_(all);
+          in.options.relative_bias.rows.slice(1, 300, 301).fill_(one);
+        });
   }
 }
 
