@@ -43,6 +43,7 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
   Lock lock(runtime_mutex());
   Stream& s = stream_of(handle);
   if (s.capture) return result(refuse_in_capture("cudaStreamQuery"));
+  if (!ready(s)) return cudaErrorNotReady;     // which is not a last error
   return result(synchronize(s, s.submitted));  // otherwise polling would never make progress
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t e, unsigned) {

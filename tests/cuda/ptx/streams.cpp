@@ -202,6 +202,11 @@ int synchronize_all() {
     if (streams()[i]) synchronize(*streams()[i], streams()[i]->submitted);
   return sticky;
 }
+bool ready(Stream& s) {
+  if (sticky || s.done == s.submitted || s.queried == s.submitted) return true;
+  s.queried = s.submitted;
+  return false;
+}
 void wait(Stream& s, const Event& e) {
   if (e.stream && known(e.stream))
     at(s.waits, e.stream->id) = std::max(at(s.waits, e.stream->id), e.position);

@@ -36,7 +36,8 @@ struct Stream {
   size_t id;
   bool blocking;  // ordered with the default stream
   u64 submitted = 0, done = 0;
-  Clock waits;  // what its next work must come after
+  u64 queried = 0;  // by ready()
+  Clock waits;      // what its next work must come after
   std::deque<Work> queue;
   std::unique_ptr<Graph> capture;
 };
@@ -59,6 +60,9 @@ int submit(Stream&, Work);
 /// Runs the work up to a position; from then on the host knows that it is done.
 int synchronize(Stream&, u64 up_to);
 int synchronize_all();
+/// False if work is left of which no earlier call has returned false: a lazy stream is not ready once
+/// after each submission.
+bool ready(Stream&);
 void wait(Stream&, const Event&);
 
 /// Breaks the captures in which a call is not allowed, and returns an error. Allocations are

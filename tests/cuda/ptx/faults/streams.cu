@@ -34,6 +34,24 @@ FINE("two streams with an event between") {
   cudaStreamSynchronize(s.b);
   expect(y.values()[31] == 62, "the values");
 }
+FINE("a query finds work unfinished once") {
+  Streams s;
+  Device<float> x(counting<float>(32));
+  expect(cudaStreamQuery(s.a) == cudaSuccess, "a query without work");
+  for (int i = 0; i < 2; ++i) {
+    twice<<<1, 32, 0, s.a>>>(x);
+    expect(cudaStreamQuery(s.a) == cudaErrorNotReady, "the first query");
+    expect(cudaGetLastError() == cudaSuccess, "the last error");
+    expect(cudaStreamQuery(s.a) == cudaSuccess, "the second query");
+  }
+  expect(x.values()[31] == 124, "the values");
+}
+FINE("errors of another thread are not the last error of this one") {
+  std::thread([] { cudaSetDevice(7); }).join();
+  expect(cudaGetLastError() == cudaSuccess, "the last error");
+  cudaSetDevice(7);
+  expect(cudaGetLastError() == cudaErrorInvalidDevice, "the own last error");
+}
 FINE("two streams with a synchronization between") {
   Streams s;
   Device<float> x(counting<float>(32)), y(32);
