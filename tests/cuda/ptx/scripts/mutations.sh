@@ -45,11 +45,10 @@ unset PTX_REMOVE_PLAN
 # Changes a copy of a source, compiles one object (PTX only), and links the shared library with it.
 library=$(realpath "$build/libstretto.so")
 soname=$(basename "${library%.*}")
-ln -s "$root/ops" "$root/core" "$scratch/"  # for includes by relative paths
 planted() {
   local file=$1 from=$2 to=$3 unit=$4 tests=$5 text compile link source status=0
-  rm -rf "$scratch/cuda" && cp -r "$root/cuda" "$scratch/cuda"
-  source=$(find cuda -name "$unit.cu" -o -name "$unit.cpp")
+  rm -rf "$scratch"/{core,cuda,ops} && cp -r "$root"/{core,cuda,ops} "$scratch/"
+  source=$(find "${file%%/*}" -name "$unit.cu" -o -name "$unit.cpp")
   text=$(<"$scratch/$file")
   [[ $text == *"$from"* ]] || { echo "! not found in the source"; return; }
   printf '%s\n' "${text/"$from"/"$to"}" >"$scratch/$file"
