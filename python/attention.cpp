@@ -5,6 +5,7 @@
 #include "nn/positions/relative_bias.h"
 #include "ops/attention/gated_linear_attention.h"
 #include "ops/attention/linear_attention.h"
+#include "ops/spe/spe.h"
 #include "python/call.h"
 
 namespace stretto::python {
@@ -109,6 +110,32 @@ Returned call_t5_bias(Arguments& a) {
   return {{table.rows}, std::to_string(table.zero_row)};
 }
 
+// Returns given noise, or that of a key, which is by default the next one of the random state.
+SpeNoise noise_of(Arguments& a, const std::string& prefix, int64_t realizations) {
+  if (const Tensor given = a.tensor(prefix + "noise"); given.defined()) return given;
+  const std::optional<RandomKey> key = key_of(a, prefix + "key");
+  return {key ? *key : next_random_key(), realizations};
+}
+
+SpeCode code_of(Arguments& a) {
+  const bool is_given = a.tensor("noise").defined();
+  const SpeNoise noise = noise_of(a, "", is_given ? 0 : a.get<int64_t>("realizations", 64));
+  if (const Tensor freqs = a.tensor("freqs"); freqs.defined())
+    return SpeCode::sine(freqs, a.tensor("offsets"), a.tensor("gains"), noise);
+  Shape shape;
+  for (const auto& size : a.json("shape").items) shape.push_back(size.integer);
+  return SpeCode::conv(a.tensor("filter_q"), a.tensor("filter_k"), noise, shape);
+}
+
+Returned call_spe(Arguments& a) {
+  const SpeCode code = code_of(a);
+  SpeOptions options{.first = a.get<int64_t>("first"), .implementation = implementation_of(a)};
+  if (const Tensor gate = a.tensor("gate"); gate.defined())
+    options.gate = {gate, noise_of(a, "gate_", code.realizations())};
+  const SpePair encoded = spe(a.tensor("q"), a.tensor("k"), code, options);
+  return {{encoded.q, encoded.k}};
+}
+
 Returned call_set_num_threads(Arguments& a) {
   set_num_threads(int(std::clamp<int64_t>(a.get<int64_t>("n"), 0, 1000)));  // rejects both ends
   return {};
@@ -130,6 +157,7 @@ const Functions attention_functions{{"attention", call_attention},
                                     {"linear_attention", call_linear_attention},
                                     {"gated_linear_attention", call_gated_linear_attention},
                                     {"t5_bias", call_t5_bias},
+                                    {"spe", call_spe},
                                     {"set_num_threads", call_set_num_threads},
                                     {"num_threads", call_num_threads},
                                     {"manual_seed", call_manual_seed}};

@@ -19,4 +19,4 @@ from ._functions import (
 )
 from ._library import version as __version__
 from ._models import Pretrained, Tokenizer, load_pretrained
-from .positions import RelativeTable
+from .positions import ConvCode, RelativeTable, SineCode, spe

@@ -1,9 +1,13 @@
-"""Linear attention and T5's bias next to their formulas in PyTorch."""
+"""Linear attention, T5's bias and SPE next to their formulas in PyTorch."""
 
+import math
+
+import numpy
 import pytest
 import torch
 
 import stretto
+from stretto import ConvCode, SineCode
 
 
 def normal(*shape):
@@ -75,3 +79,99 @@ def test_t5_bias(bidirectional):
     assert r[0] == -299 and r[-1] == 59
     bucket = t5.T5Attention._relative_position_bucket(r, bidirectional, 32, 128)
     check_equal(found.rows, table[bucket].T, [table])
+
+
+def sine_codes(code, z, n):
+    """Returns the codes [H, D, N, R] of queries and keys (20, 21 of Liutkus et al., 2021)."""
+    angle = torch.pi * code.freqs.sigmoid()[:, :, None] * torch.arange(n)[:, None]  # [H, D, N, K]
+    gains = torch.nn.functional.softplus(code.gains).repeat_interleave(2, -1)[..., None]
+
+    def made(phase):
+        waves = torch.stack([phase.cos(), phase.sin()], -1).flatten(-2)
+        return waves @ (gains * z) / math.sqrt(2 * code.gains.shape[-1])
+
+    return made(angle + code.offsets[:, :, None]), made(angle)
+
+
+def conv_codes(code, z, n):
+    """Returns the codes [H, D, N, R] of queries and keys (22): white noise, convolved with filters."""
+    width = code.shape[1] if code.shape else n
+
+    def made(filters):
+        w, noise = (x if code.shape else x.unsqueeze(-2) for x in (filters, z))
+        (rows, taps), values = w.shape[2:], 0
+        y, x = torch.arange(n) // width + rows - 1, torch.arange(n) % width + taps - 1
+        for i in range(rows):
+            for j in range(taps):
+                values = values + w[:, :, i, j, None, None] * noise[:, :, :, y - i, x - j]
+        return values.transpose(-1, -2)
+
+    return made(code.filter_q), made(code.filter_k)
+
+
+@pytest.mark.parametrize("implementation", ["fused", "composed"])
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("kind", ["sine", "conv", "plane"])
+def test_spe(kind, gated, implementation):
+    torch.manual_seed(3)
+    h, d, m, n, first, r = 2, 5, 4, 7, 3, 6
+    end = first + n  # of the positions
+    q, k = normal(3, h, m, d), normal(3, h, n, d)
+    if kind == "sine":
+        code, z = SineCode(*(normal(h, d, 3) for _ in range(3))), normal(h, d, 6, r).detach()
+    elif kind == "conv":
+        code, z = ConvCode(normal(h, d, 4), normal(h, d, 4)), normal(h, d, r, end + 3).detach()
+    else:
+        code = ConvCode(normal(h, d, 2, 3), normal(h, d, 2, 3), (2, 5))
+        z = normal(h, d, r, 3, 7).detach()
+    codes = (sine_codes if kind == "sine" else conv_codes)(code, z, end)
+    o = {"noise": z, "first": first, "implementation": implementation}
+    inputs = [q, k, *(x for x in code if isinstance(x, torch.Tensor))]
+    if gated:
+        o.update(gate=normal(h, d), gate_noise=normal(h, d, r).detach())
+        inputs.append(o["gate"])
+        share = o["gate"].sigmoid()[:, :, None, None]
+        still = share.sqrt() * o["gate_noise"][:, :, None]
+        codes = [(1 - share).sqrt() * x + still for x in codes]
+    expected = [
+        torch.einsum("bhnd,hdnr->bhnr", x, c[:, :, -x.shape[2] :]) / (d * r) ** 0.25
+        for x, c in zip((q, k), codes)
+    ]
+    check_equal(stretto.spe(q, k, code, **o), expected, inputs)
+
+
+def test_noise_of_spe():
+    q, k = normal(1, 2, 9, 4), normal(1, 2, 9, 4)
+    code, gate = SineCode(*(normal(2, 4, 3) for _ in range(3))), normal(2, 4)
+
+    def results(**o):
+        return torch.cat(stretto.spe(q, k, code, **o))
+
+    with_key = results(key=(7, 1), realizations=5)
+    assert with_key.shape == (2, 2, 9, 5)
+    assert torch.equal(with_key, results(key=(7, 1), realizations=5))
+    assert not torch.equal(with_key, results(key=(7, 2), realizations=5))
+    fixed = results(key=(7, 1), gate=gate, gate_key=(7, 2))
+    assert fixed.shape[-1] == 64
+    assert torch.equal(fixed, results(key=(7, 1), gate=gate, gate_key=(7, 2)))
+    assert not torch.equal(fixed, results(key=(7, 1), gate=gate, gate_key=(7, 3)))
+    stretto.manual_seed(5)
+    first = results(gate=gate)
+    assert not torch.equal(first, results(gate=gate))
+    stretto.manual_seed(5)
+    assert torch.equal(first, results(gate=gate))
+
+
+def test_spe_of_numpy_and_its_errors():
+    x = numpy.ones((1, 2, 9, 4))
+    filters = numpy.ones((2, 4, 3))
+    q, k = stretto.spe(x, x, ConvCode(filters, filters), key=(1, 2))
+    assert isinstance(q, numpy.ndarray) and q.shape == k.shape == (1, 2, 9, 64)
+    with pytest.raises(TypeError, match="SineCode, ConvCode"):
+        stretto.spe(x, x, filters)
+    with pytest.raises(ValueError, match=r"\[SpeCode"):
+        stretto.spe(x, x, SineCode(filters, filters, filters[:1]))
+    with pytest.raises(ValueError, match='unknown argument "gate_key"'):
+        stretto.spe(x, x, ConvCode(filters, filters), gate_key=(1, 2))
+    with pytest.raises(ValueError, match=r"\[seed, stream\]"):
+        stretto.spe(x, x, ConvCode(filters, filters), key=(1, 2, 3))
