@@ -1,5 +1,6 @@
 #include "examples/training/training_program.h"
 
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -64,12 +65,20 @@ std::string digest_of_file(const std::string& path) {
   return digest.text();
 }
 
-// Returns the options, a digest of the executable, and whether matrix products use vector
+// Returns the file that contains this function: the executable, or the library of the Python package.
+std::string file_of_program() {
+  Dl_info info{};
+  ::dladdr(reinterpret_cast<const void*>(&file_of_program), &info);
+  const std::string_view file = info.dli_fname ? info.dli_fname : "";
+  return file.ends_with(".so") ? std::string(file) : "/proc/self/exe";
+}
+
+// Returns the options, a digest of the program's file, and whether matrix products use vector
 // instructions, which round differently from portable code.
 NamedTexts command_and_program(const RunOptions& o) {
   NamedTexts all = o.all->all();
   std::erase_if(all, [](const auto& entry) { return is_of_the_host(entry.first); });
-  all.emplace_back("the program", digest_of_file("/proc/self/exe"));
+  all.emplace_back("the program", digest_of_file(file_of_program()));
   all.emplace_back("the instructions", isa() == Isa::portable ? "portable" : "vector");
   return all;
 }

@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import os
 import pathlib
 import sys
 import weakref
@@ -28,11 +29,14 @@ for _name, _result, *_arguments in [
     ("stretto_output", c_void_p, c_void_p, c_int64, c_int),
     ("stretto_delete_output", None, c_void_p, c_int),
     ("stretto_delete", None, c_void_p),
+    ("stretto_programs", c_char_p),
+    ("stretto_run_program", c_int, c_char_p, c_int, ctypes.POINTER(c_char_p)),
 ]:
     _function = getattr(_library, _name)
     _function.restype, _function.argtypes = _result, _arguments
 
 version = _library.stretto_version().decode()
+programs = _library.stretto_programs().decode().split("\n")
 
 # DLPack's capsules, which are renamed as soon as their tensor has another owner. A destructor gets an
 # address: a capsule that is being deleted must get no new references.
@@ -166,3 +170,10 @@ def apply(function, arrays, options, owner=None):
         return _torch.apply(function, arrays, options, owner)
     result = call(function, arrays, options, owner=owner)
     return result.outputs(numpy.from_dlpack)[0], result.json
+
+
+def run_program(name, arguments):
+    """Runs a program, whose messages begin with `stretto NAME`, and returns its exit status."""
+    words = [os.fsencode(word) for word in (f"stretto {name}", *arguments)]
+    argv = (c_char_p * (len(words) + 1))(*words)
+    return _library.stretto_run_program(name.encode(), len(words), argv)
