@@ -3,4 +3,4 @@
 # Exits with 77 (skipped) if $STRETTO_PYTHON, by default python3, lacks a package.
 python=${STRETTO_PYTHON:-python3}
 "$python" -c 'import numpy, pytest, torch' || { echo "Skipped: needs $python with numpy, pytest, torch"; exit 77; }
-PYTHONPATH=$1 exec "$python" -m pytest -q -p no:cacheprovider "$(dirname "${BASH_SOURCE[0]}")"
+PYTHONPATH=$1 exec "$python" -m pytest -q -rs -p no:cacheprovider "$(dirname "${BASH_SOURCE[0]}")"
