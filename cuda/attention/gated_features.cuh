@@ -167,13 +167,21 @@ struct FeatureGroup {
       sum += logs[i];
     }
   }
-  /// P and M; eight threads per row, from the diagonal to the left.
+  /// P and M; eight threads per row, from the diagonal to the left. A thread has packs of four features,
+  /// 32 apart.
   __device__ void multiply_pairs() const {
-    constexpr int count = F / 8;
+    using Four = Pack<float, 4>;
+    constexpr int count = F / 32;
     const int i = thread / 8, part = thread % 8;
-    float w[count];
+    const auto pack = [&](const typename M::Wide& tile, int r, int x) {
+      return *reinterpret_cast<const Four*>(tile.at(r, 4 * part + 32 * x));
+    };
+    Four of_row[2][count], w[count];
 #pragma unroll
-    for (int x = 0; x < count; ++x) w[x] = 1;
+    for (int x = 0; x < count; ++x) {
+      of_row[0][x] = pack(q, i, x), of_row[1][x] = pack(k, i, x);
+      w[x] = {1, 1, 1, 1};
+    }
 #pragma unroll 1
     for (int back = 0; back < group; ++back) {
       const int j = i - back;
@@ -181,11 +189,14 @@ struct FeatureGroup {
       if (j >= 0)
 #pragma unroll
         for (int x = 0; x < count; ++x) {
-          const int f = part + 8 * x;
-          if (back > 0) w[x] *= at(alpha, j + 1, f);
-          const float y = w[x] * at(k, j, f);
-          of_q += at(q, i, f) * y;
-          if (K::delta) of_k += at(k, i, f) * y;
+          const Four key = pack(k, j, x), decay = back > 0 ? pack(alpha, j + 1, x) : w[x];
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            w[x].v[e] *= decay.v[e];
+            const float y = w[x].v[e] * key.v[e];
+            of_q += of_row[0][x].v[e] * y;
+            if (K::delta) of_k += of_row[1][x].v[e] * y;
+          }
         }
 #pragma unroll
       for (int by = 1; by < 8; by *= 2) {
@@ -193,7 +204,7 @@ struct FeatureGroup {
         if (K::delta) of_k += __shfl_xor_sync(0xffffffffu, of_k, by);
       }
       if (part > 0) continue;
-      at(p, i, j & (group - 1)) = a.scale * of_q;
+      at(p, i, j & (group - 1)) = j >= 0 ? a.scale * of_q : 0;
       if (K::delta) at(m, i, j & (group - 1)) = back > 0 ? of_k : 0;
     }
   }
