@@ -133,7 +133,6 @@ struct BackwardChunk {
 #pragma unroll
       for (int i = 0; i < 8; ++i)
         of_decays[c][i / 4][i % 4] = x[c][i / 4][i % 4] * y[c][i / 4][i % 4];
-    each(of_decays, place, [&](float& sum, int i, int j) { sum = i > j ? sum : 0; });
     each(y, place, [&](float& sum, int i, int j) {
       sum = i >= j ? a.scale * decays.between(i, j) * sum : 0;
     });
