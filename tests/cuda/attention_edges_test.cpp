@@ -56,10 +56,14 @@ TEST_CASE("attention edges: prefixes of every length agree with the CPU", "[cuda
     });
 }
 
-TEST_CASE("attention edges: gradients of causal attention agree for every number of earlier keys",
+TEST_CASE("attention edges: gradients for every number of earlier keys and every window agree",
           "[cuda][large]") {
   NEEDS_GPU();
-  for (int64_t shift = 0; shift < 40; ++shift)
-    check_fused({.batch = 1, .heads = 1, .queries = 66 - shift, .keys = 66, .causal = true}, gpu,
-                f32);
+  AttentionSetup s{.batch = 1, .heads = 1, .queries = 66, .keys = 66, .causal = true};
+  for (s.window = 1; s.window <= 66; ++s.window) check_fused(s, gpu, f32);
+  s.window = 0;
+  for (int64_t shift = 0; shift < 40; ++shift) {
+    s.queries = 66 - shift;
+    check_fused(s, gpu, f32);
+  }
 }
