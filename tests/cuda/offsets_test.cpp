@@ -243,7 +243,7 @@ TEST_CASE("residual branches have 64-bit offsets", "[cuda][large]") {
       return x.view({rounds, blocks, width}).slice(1, blocks - 1);
     };
     const auto tensor_of = [&](double value) {
-      const Tensor x = empty({rows, width}, {.dtype = bf16, .device = gpu});
+      Tensor x = empty({rows, width}, {.dtype = bf16, .device = gpu});
       last_rows(x).fill_(value);
       return x;
     };

@@ -383,12 +383,13 @@ TEST_CASE("rotating does not change parts and gradients that have another handle
   const Tensor expected = rotate(x, 3);
   for (const size_t held : {0, 1}) {
     CAPTURE(held);
-    Tensors own = parts(x), slopes = parts(g);
-    const Tensor other = own[held].set_requires_grad(), slope = slopes[held];
+    Tensors own = parts(x);
+    const Tensors slopes = parts(g);
+    const Tensor other = own[held].set_requires_grad();
     const Tensors y = rotate(std::move(own), 3);
-    grad(y, {other}, std::move(slopes));
+    grad(y, {other}, slopes);
     CHECK(same_values(other, parts(x)[held]));
-    CHECK(same_values(slope, parts(g)[held]));
+    CHECK(same_values(slopes[held], parts(g)[held]));
     for (size_t i = 0; i < 2; ++i) CHECK(same_values(y[i], parts(expected)[i]));
   }
 }
