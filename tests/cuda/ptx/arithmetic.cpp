@@ -47,6 +47,8 @@ struct MinNan { template <class T> static T of(T a, T b) { return smaller(a, b, 
 struct MaxNan { template <class T> static T of(T a, T b) { return larger(a, b, true); } };
 struct Copysign { template <class T> static T of(T a, T b) { return std::copysign(b, a); } };
 struct Fma { template <class T> static T of(T a, T b, T c) { return std::fma(a, b, c); } };
+struct Fms { template <class T> static T of(T a, T b, T c) { return std::fma(a, b, -c); } };
+struct Fnma { template <class T> static T of(T a, T b, T c) { return std::fma(-a, b, c); } };
 struct Neg { template <class T> static T of(T a) { return -a; } };
 struct Abs { template <class T> static T of(T a) { return std::abs(a); } };
 struct Reciprocal { template <class T> static T of(T a) { return T(1) / a; } };
@@ -186,6 +188,8 @@ Handler arithmetic_handler(const Statement& s) {
   if (op == "mul") return with_any_type<Mul>(s);
   if (op == "div") return with_type<Div>(s);
   if (op == "fma" || (op == "mad" && s.type().kind == 'f')) return with_any_type<Fma>(s);
+  if (op == "fms") return with_type<Fms>(s);  // of contract()
+  if (op == "fnma") return with_type<Fnma>(s);
   if (op == "min") return s.has("NaN") ? with_any_type<MinNan>(s) : with_any_type<Min>(s);
   if (op == "max") return s.has("NaN") ? with_any_type<MaxNan>(s) : with_any_type<Max>(s);
   if (op == "neg") return with_any_type<Neg>(s);

@@ -464,6 +464,7 @@ const Function& Module::function(const std::string& name) {
   if (const size_t open = head.find('(', at); open != head.npos)
     params(head.substr(open + 1, head.find(')', open) - open - 1), f.params);
   Parser(f, files_).parse(source->second.body);
+  contract(f);
   return functions_.emplace(name, std::move(f)).first->second;
 }
 

@@ -90,6 +90,9 @@ struct Function {
   std::vector<std::vector<Operand>> tables;  // of brx.idx
 };
 
+/// Fuses products and sums as ptxas may, if PTX_CONTRACT is set.
+void contract(Function& f);
+
 class Module {
  public:
   explicit Module(const std::string& text);

@@ -168,6 +168,29 @@ FINE("roundings, shifts and bits") {
   }
 }
 
+__global__ void products_and_sums(float* y, float x) {
+  float p;
+  asm("mul.f32 %0, %1, %1;" : "=f"(p) : "f"(x));
+  asm("sub.f32 %0, %1, %2;" : "=f"(y[0]) : "f"(p), "f"(1 + 0x1p-11f));
+  asm("mul.f32 %0, %1, %1;" : "=f"(p) : "f"(x));
+  asm("sub.f32 %0, %1, %2;" : "=f"(y[1]) : "f"(1 + 0x1p-11f), "f"(p));
+  asm("mul.f32 %0, %1, %1;" : "=f"(p) : "f"(x));
+  asm("add.f32 %0, %1, %2;" : "=f"(y[2]) : "f"(-1 - 0x1p-11f), "f"(p));
+  asm("mul.rn.f32 %0, %1, %1;" : "=f"(p) : "f"(x));
+  asm("sub.f32 %0, %1, %2;" : "=f"(y[3]) : "f"(p), "f"(1 + 0x1p-11f));
+}
+FINE("products and sums are rounded separately") {
+  Device<float> y(4);
+  products_and_sums<<<1, 1>>>(y, 1 + 0x1p-12f);
+  expect(y.values() == std::vector<float>{0, 0, 0, 0}, "the sums");
+}
+FINE("products and sums without a rounding mode are fused with PTX_CONTRACT") {
+  setenv("PTX_CONTRACT", "1", 1);
+  Device<float> y(4);
+  products_and_sums<<<1, 1>>>(y, 1 + 0x1p-12f);
+  expect(y.values() == std::vector<float>{0x1p-24f, -0x1p-24f, 0x1p-24f, 0}, "the sums");
+}
+
 __global__ void counters(unsigned* y) {
   atomicAdd(y, 1u);
   atomicMin(y + 1, threadIdx.x + 7);
