@@ -58,7 +58,7 @@ list(TRANSFORM ptx_tests REPLACE "\\.cpp$" "")
 list(APPEND ptx_tests op_table_test)
 list(TRANSFORM ptx_tests REPLACE "(.+)" "[#\\1]")
 set(streams_forwards eager)
-set(streams_backwards lazy)
+set(streams_backwards "lazy;PTX_CONTRACT=1")
 foreach(order forwards backwards)
   set(order_tests ${ptx_tests})
   if(order STREQUAL backwards)  # not on the CPU again; no large grids, as blocks that share bytes fail in any order
