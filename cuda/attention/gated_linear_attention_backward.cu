@@ -25,10 +25,14 @@ struct RowSums {
   float* data;
   static constexpr int bytes = Count * chunk * 4;
   __device__ float& at(int part, int row) const { return data[part * chunk + row]; }
-  __device__ float of(int row) const {
-    float sum = at(0, row);
+  /// The sums of rows `row` and `row` + 1.
+  __device__ float2 of_two(int row) const {
+    float2 sum = {};
 #pragma unroll
-    for (int i = 1; i < Count; ++i) sum += at(i, row);
+    for (int i = 0; i < Count; ++i) {
+      const float2 x = *reinterpret_cast<const float2*>(&at(i, row));
+      sum = {sum.x + x.x, sum.y + x.y};
+    }
     return sum;
   }
 };
@@ -308,8 +312,10 @@ struct BackwardChunk {
 #pragma unroll
     for (int w = 0; w < threads / 32; ++w) state += of_state[w];
     state *= decays.all();
-    const float x[2] = {starts.of(2 * lane), starts.of(2 * lane + 1)},
-                y[2] = {ends.of(2 * lane), ends.of(2 * lane + 1)};
+    const float2 from_starts = starts.of_two(2 * lane), to_ends = ends.of_two(2 * lane),
+                 betweens = between.of_two(2 * lane),
+                 of_betas = K::delta ? betas.of_two(2 * lane) : float2{};
+    const float x[2] = {from_starts.x, from_starts.y}, y[2] = {to_ends.x, to_ends.y};
     float after = x[0] + x[1], before = y[0] + y[1];  // of positions ≥ 2 l, and < 2 l + 2
 #pragma unroll
     for (int by = 1; by < 32; by *= 2) {
@@ -327,8 +333,8 @@ struct BackwardChunk {
                   to_end = (lane > 0 ? last : 0) + (i == 0 ? 0 : y[0]);
       if (t >= rows) continue;
       const int64_t at = unit.summand * a.n + first + t;
-      a.to.log_decay[at] = from_start + to_end + state + between.of(t);
-      if constexpr (K::delta) a.to.beta[at] = betas.of(t);
+      a.to.log_decay[at] = from_start + to_end + state + (i == 0 ? betweens.x : betweens.y);
+      if constexpr (K::delta) a.to.beta[at] = i == 0 ? of_betas.x : of_betas.y;
     }
   }
 
