@@ -61,7 +61,8 @@ struct FeatureBackward : FeatureGroup<K, true> {
       this->store_rows(a.to.v, d);
     }
   }
-  /// The gradients of the weighted rows, of the warp's features, and of P and M.
+  /// The gradients of the weighted rows, of the warp's features, and of P and M, which nothing reads
+  /// above their diagonals.
   __device__ void row_gradients(const State& s) const {
 #pragma unroll 1
     for (int f = column; f < F; f += feature_threads / 2) {
@@ -80,12 +81,12 @@ struct FeatureBackward : FeatureGroup<K, true> {
     if (thread < 32) {
       Block d = {};
       add_product<V / 16>(d, all_rows(g), right_transposed(u), 0);
-      each(d, [&](float& x, int i, int j) { x = i >= j ? a.scale * x : 0; });
+      each(d, [&](float& x, int, int) { x *= a.scale; });
       store_block(dp, 0, 0, d);
     } else if (K::delta && thread < 64) {
       Block d = {};
       add_product<V / 16>(d, all_rows(du), right_transposed(u), 0);
-      each(d, [&](float& x, int i, int j) { x = i > j ? -x : 0; });
+      each(d, [](float& x, int, int) { x = -x; });
       store_block(dm, 0, 0, d);
     }
   }
