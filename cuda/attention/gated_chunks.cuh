@@ -314,7 +314,7 @@ struct ColumnSolver {
                             int row) const {
     float d[2][4] = {};
     tile::multiply(d, left, columns_of<Side::right>(x, row, column));
-    __syncwarp();
+    if (x.data == to.data) __syncwarp();
     store_block(to, row, column, d);
     __syncwarp();
   }
@@ -334,7 +334,6 @@ struct ColumnSolver {
       load(d, r, 16 * i);
 #pragma unroll 1
       for (int j = 0; j < i; ++j) subtract(d, m(i, j), u, 16 * j);
-      __syncwarp();
       store_block(r, 16 * i, column, d);
       __syncwarp();
       transform(rows_of<Side::left>(system.inverse, 16 * i, 0), r, u, 16 * i);
@@ -342,7 +341,6 @@ struct ColumnSolver {
       subtract(d, m(i, i), u, 16 * i);
       store_block(r, 16 * i, column, d);
     }
-    __syncwarp();
   }
 };
 

@@ -16,10 +16,8 @@ __global__ void __launch_bounds__(feature_threads, 1)
 #pragma unroll 1
   for (int first = 0; first < a.n; first += group) {
     of.load(first);
-    if (a.states && first % chunk == 0) {
-      __syncthreads();  // the other warps' columns are there
+    if (a.states && first % chunk == 0)
       store_state(s, unit, a, unit.of(a.states, a, unit.head * unit.chunks(a) + first / chunk));
-    }
     of.prepare();
     if (of.has_columns()) {
       of.compute_values(s);

@@ -233,13 +233,12 @@ struct FeatureGroup {
       __syncwarp();
       tile::multiply(product, rows_of<Side::left>(inverse, 0, 0),
                      columns_of<Side::right>(v, 0, column));
-      __syncwarp();
+      if constexpr (!Backward) __syncwarp();  // u replaces v
       store_block(u, 0, column, product);
       __syncwarp();
       if constexpr (Backward) {
         subtract(d, rows_of<Side::left>(m, 0, 0), u);
         store_block(v, 0, column, d);
-        __syncwarp();
       }
     }
   }
@@ -270,7 +269,7 @@ struct FeatureGroup {
   }
   /// The warp's columns of the state after the group; `to` may be `from`.
   __device__ void advance(const State& from, const State& to) const {
-    __syncwarp();  // the warp has read the state
+    if constexpr (!Backward) __syncwarp();  // the warp has read the state
 #pragma unroll 1
     for (int f = 0; f < F; f += 16) {
       Block d = {};
@@ -281,7 +280,6 @@ struct FeatureGroup {
         two(to, f + i, column + j) = {by * y.x + x.x, by * y.y + x.y};
       });
     }
-    __syncwarp();
   }
 };
 

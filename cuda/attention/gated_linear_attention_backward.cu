@@ -170,7 +170,6 @@ struct BackwardChunk {
 #pragma unroll 1
       for (int i = j + 1; i < chunk / 16; ++i)
         solver.subtract(d, solver.m_transposed(j, i), du, 16 * i);
-      __syncwarp();
       store_block(du, 16 * j, solver.column, d);
       __syncwarp();
       solver.transform(columns_of<Side::left>(system.inverse, 16 * j, 0), du, du, 16 * j);
@@ -360,7 +359,6 @@ struct BackwardChunk {
   __device__ __forceinline__ void run() {
     Sums<chunk> of_decays;
     compute_values();
-    if constexpr (!K::delta) __syncthreads();  // the factors are there
     weigh_products(of_decays);
     __syncthreads();
     value_gradients();
