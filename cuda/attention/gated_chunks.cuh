@@ -308,13 +308,13 @@ struct ColumnSolver {
 #pragma unroll
     for (int i = 0; i < 8; ++i) d[i / 4][i % 4] -= sum[i / 4][i % 4];
   }
-  /// to = left · rows `row` … of x; `to` may be the same rows.
-  template <class Rows>
+  /// to = left · rows `row` … of x, which `to` is too if in_place.
+  template <bool in_place, class Rows>
   __device__ void transform(const SplitFragment& left, const Rows& x, const Rows& to,
                             int row) const {
     float d[2][4] = {};
     tile::multiply(d, left, columns_of<Side::right>(x, row, column));
-    if (x.data == to.data) __syncwarp();
+    if constexpr (in_place) __syncwarp();
     store_block(to, row, column, d);
     __syncwarp();
   }
@@ -325,8 +325,8 @@ struct ColumnSolver {
     return columns_of<Side::left>(system.m, 16 * j, 16 * i);
   }
 
-  /// u from r', block by block; afterwards r has r = v − e^{D_i} k S − M u unless it is u.
-  template <class Rows>
+  /// u from r', block by block. If in_place, r is u, else r has v − e^{D_i} k S − M u afterwards.
+  template <bool in_place, class Rows>
   __device__ void solve(const Rows& r, const Rows& u) const {
 #pragma unroll 1
     for (int i = 0; i < chunk / 16; ++i) {
@@ -336,8 +336,8 @@ struct ColumnSolver {
       for (int j = 0; j < i; ++j) subtract(d, m(i, j), u, 16 * j);
       store_block(r, 16 * i, column, d);
       __syncwarp();
-      transform(rows_of<Side::left>(system.inverse, 16 * i, 0), r, u, 16 * i);
-      if (r.data == u.data) continue;
+      transform<in_place>(rows_of<Side::left>(system.inverse, 16 * i, 0), r, u, 16 * i);
+      if constexpr (in_place) continue;
       subtract(d, m(i, i), u, 16 * i);
       store_block(r, 16 * i, column, d);
     }

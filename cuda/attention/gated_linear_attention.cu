@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(threads, 1) gated_forward(const __grid_constan
       system.invert(p, decays.beta);
       __syncthreads();
       if (const int column = int(threadIdx.x) / 32 * 16; column < K::values)
-        ColumnSolver{system, column}.solve(v, v);
+        ColumnSolver{system, column}.template solve<true>(v, v);
       __syncthreads();
     }
     attend<K, M>(a, unit, first, p, q, k, v, s, decays);

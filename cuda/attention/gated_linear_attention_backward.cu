@@ -119,7 +119,7 @@ struct BackwardChunk {
       __syncthreads();
       system.invert(place, decays.beta);
       __syncthreads();
-      if (solves()) solver().solve(v, u);
+      if (solves()) solver().template solve<false>(v, u);
       __syncthreads();
     }
   }
@@ -172,7 +172,8 @@ struct BackwardChunk {
         solver.subtract(d, solver.m_transposed(j, i), du, 16 * i);
       store_block(du, 16 * j, solver.column, d);
       __syncwarp();
-      solver.transform(columns_of<Side::left>(system.inverse, 16 * j, 0), du, du, 16 * j);
+      solver.template transform<true>(columns_of<Side::left>(system.inverse, 16 * j, 0), du, du,
+                                      16 * j);
       solver.subtract(d, solver.m_transposed(j, j), du, 16 * j);
       float sums[2] = {};
 #pragma unroll
