@@ -41,11 +41,11 @@ struct Kind {
 struct Args {
   HeadRows<const float> q, k, v, g;  // g: gradient of y
   HeadRows<float> y;
-  const float *log_decay, *beta;  // [B, H, N]
+  const float *log_decay, *beta;  // [B, H, N]; per feature, log_decay is [B, H, N, F]
   float *state, *states;          // [B, H, F, Dv], and before each chunk [B, H, chunks, F, Dv]
   struct Gradients {
     HeadRows<float> q, k, v;
-    float *log_decay, *beta;  // [B, H P, N]
+    float *log_decay, *beta;  // [B, H P, N] or [B, H P, N, F]; [B, H P, N]
   } to;
   int heads, per_q, per_k, per_v;  // per_q: heads of H per head of q
   int n, f, dv, parts;
@@ -371,9 +371,12 @@ __device__ void store_state(const StateTile& s, const Unit<K>& u, const Args& a,
 void forward_features(const Args& a, unsigned blocks, int device);
 void backward_features(const Args& a, unsigned blocks, int device);
 
-/// Arguments that both passes have, and the kernels' launch.
+/// Returns the inputs with rows that kernels can copy, 16-byte aligned.
+GatedLinearAttentionInputs aligned(const GatedLinearAttentionInputs& in);
+/// Arguments that both passes have, for aligned inputs.
 Args args_of(const GatedLinearAttentionInputs& in, const Tensor& state);
 
+/// Calls go<Kind>() for F features; gated_linear_parts() has the same columns per part.
 template <class Go>
 void with_kind(int64_t f, bool delta, const Go& go) {
   if (f <= 64)

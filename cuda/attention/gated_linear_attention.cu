@@ -119,6 +119,15 @@ constexpr const char* op = "gated_linear_attention";
 
 }  // namespace
 
+GatedLinearAttentionInputs aligned(const GatedLinearAttentionInputs& in) {
+  return {linear::aligned_rows(in.q),
+          linear::aligned_rows(in.k),
+          linear::aligned_rows(in.v),
+          in.log_decay,
+          in.beta,
+          in.scale};
+}
+
 Args args_of(const GatedLinearAttentionInputs& in, const Tensor& state) {
   const int heads = int(state.size(1)), f = int(in.k.size(3)), dv = int(in.v.size(3));
   const auto per = [&](const Tensor& x) { return heads / int(x.size(1)); };
@@ -155,12 +164,7 @@ int64_t gated_linear_parts(int64_t f, int64_t dv) {
 void gated_linear_attention(const GatedLinearAttentionInputs& in, const Tensor& out,
                             const Tensor& state, const Tensor& states) {
   using namespace gated;
-  const GatedLinearAttentionInputs rows{linear::aligned_rows(in.q),
-                                        linear::aligned_rows(in.k),
-                                        linear::aligned_rows(in.v),
-                                        in.log_decay,
-                                        in.beta,
-                                        in.scale};
+  const GatedLinearAttentionInputs rows = aligned(in);
   Args a = args_of(rows, state);
   a.y = head_rows<float>(out);
   a.states = data_or_null<float>(states);

@@ -410,12 +410,7 @@ __global__ void __launch_bounds__(threads, 1) gated_backward(const __grid_consta
 void gated_linear_attention_backward(const GatedLinearAttentionInputs& in, const Tensor& states,
                                      const Tensor& grad, const GatedLinearAttentionGradients& to) {
   using namespace gated;
-  const GatedLinearAttentionInputs rows{linear::aligned_rows(in.q),
-                                        linear::aligned_rows(in.k),
-                                        linear::aligned_rows(in.v),
-                                        in.log_decay,
-                                        in.beta,
-                                        in.scale};
+  const GatedLinearAttentionInputs rows = aligned(in);
   const Tensor g = linear::aligned_rows(grad);
   Args a = args_of(rows, to.state);
   a.g = head_rows<const float>(g);
