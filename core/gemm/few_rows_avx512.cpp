@@ -81,18 +81,16 @@ class Flushed {
 };
 
 // The width of a block of B in strips of 16 columns. A B that is not transposed has blocks of 32 rows
-// of 512 bytes. With 6 products a block must contain all terms of a partial sum and has 64 columns.
-template <class T, int products, bool transposed>
-constexpr int64_t most_strips = transposed      ? 1
-                                : products == 6 ? 4
-                                                : 512 / sizeof(T) / tile_side;
+// of 512 bytes.
+template <class T, bool transposed>
+constexpr int64_t most_strips = transposed ? 1 : 512 / sizeof(T) / tile_side;
 
 // The product with m ≤ R rows: like AMX tile products (`amx`) in the order given in
 // core/gemm/tiles.h, with subnormals flushed to zero, else like vdpbf16ps.
 template <class T, bool amx, int products, int R, bool transposed>
 struct Rows {
   static constexpr int terms = terms_of(products);
-  static constexpr int64_t most = most_strips<T, products, transposed>, step = tile_side * most;
+  static constexpr int64_t most = most_strips<T, transposed>, step = tile_side * most;
   using OfA = std::conditional_t<amx, float, uint16_t>;
   using Sums = float (*)[R][16];  // of a strip
 
@@ -114,26 +112,21 @@ struct Rows {
     for (int i = 0; i < R; ++i) _mm512_storeu_ps(to[i], sum[i]);
   }
 
-  // Adds the products with a tile of B, except hi·hi of 6 products.
+  // Adds the products with a tile of B.
   STRETTO_BF16_INLINE void add(const OfA* a, int64_t term, const __m512i (*y)[16], __m512* sum) {
     if constexpr (!amx) {
       add_pairs<R>(a, y[0], sum);
     } else if constexpr (products == 1) {
       add_tile<R>(a, y[0], sum);
-    } else if constexpr (products == 3) {
+    } else {
       add_tile<R>(a + term, y[0], sum), add_tile<R>(a, y[0], sum);
       add_tile<R>(a, y[1], sum);
-    } else {
-      add_tile<R>(a + 2 * term, y[0], sum), add_tile<R>(a + term, y[0], sum);
-      add_tile<R>(a + term, y[1], sum), add_tile<R>(a, y[1], sum);
-      add_tile<R>(a, y[2], sum);
     }
   }
 
   // Adds the products with a block of B. The sums stay in registers if there is only one strip.
   STRETTO_BF16_TARGET __attribute__((noinline)) static void add_block(const Block& o, Sums sums) {
     const int64_t tiles = ceil_div(o.k, tile_k), strips = most == 1 ? 1 : ceil_div(o.n, tile_side);
-    __m512i high[products == 6 ? block_k / tile_k : 1][products == 6 ? most : 1][16];
     Prefetch ahead = o.ahead;
     __m512 sum[R];
     if (most == 1) load(sums[0], sum);
@@ -147,24 +140,14 @@ struct Rows {
         if (most > 1) load(sums[x], sum);
         add(o.a + t * tile_k * R, o.term, y, sum);
         if (most > 1) store(sum, sums[x]);
-        for (int i = 0; products == 6 && i < 16; ++i) high[t][x][i] = y[0][i];
       }
     if (most == 1) store(sum, sums[0]);
-    for (int64_t x = 0; products == 6 && x < strips; ++x) {
-      load(sums[x], sum);
-      if constexpr (products == 6)
-        for (int64_t t = 0; t < tiles; ++t) add_tile<R>(o.a + t * tile_k * R, high[t][x], sum);
-      store(sum, sums[x]);
-    }
   }
 
-  // `of_sums` is the number of terms of a partial sum.
-  static void run(const MatrixProduct<T>& o, int64_t of_sums, const void* packed) {
+  static void run(const MatrixProduct<T>& o, const void* packed) {
     const int64_t n = o.n, k = o.k;
     const bool add = o.beta != 0;
-    const int64_t block = products == 6 ? of_sums
-                          : transposed  ? std::min(round_up(k, tile_k), prefetched_columns)
-                                        : tile_k;
+    const int64_t block = transposed ? std::min(round_up(k, tile_k), prefetched_columns) : tile_k;
     for (int64_t j = 0; j < n; j += step) {
       const int64_t columns = std::min(step, n - j);
       alignas(64) float sum[most][R][16] = {};
@@ -189,16 +172,8 @@ struct Rows {
             Prefetch(next.data, ahead, next.ld * int64_t(sizeof(T)),
                      (transposed ? depth : next_columns) * int64_t(sizeof(T)),
                      ceil_div(depth, tile_k) * (transposed ? 1 : ceil_div(columns, tile_side)))};
-        constexpr bool separate = products == 6;  // each partial sum starts at zero
-        alignas(64) float part[separate ? most : 1][R][16] = {};
-        {
-          [[maybe_unused]] const std::conditional_t<amx, Flushed, std::monostate> mode;
-          add_block(of_b, separate ? part : sum);
-        }
-        for (int64_t x = 0; separate && x < most; ++x)
-          for (int64_t i = 0; i < R; ++i)
-            for (int64_t q = 0; q < 16; ++q)
-              sum[x][i][q] = add || p > 0 ? sum[x][i][q] + part[x][i][q] : part[x][i][q];
+        [[maybe_unused]] const std::conditional_t<amx, Flushed, std::monostate> mode;
+        add_block(of_b, sum);
       }
       each_run([](float* of_c, const float* s, int64_t count) { std::copy_n(s, count, of_c); });
     }
@@ -206,26 +181,25 @@ struct Rows {
 };
 
 template <class T, bool amx, int products, int R>
-void run_rows(const MatrixProduct<T>& o, int64_t block, const void* packed) {
-  o.b.transposed ? Rows<T, amx, products, R, true>::run(o, block, packed)
-                 : Rows<T, amx, products, R, false>::run(o, block, packed);
+void run_rows(const MatrixProduct<T>& o, const void* packed) {
+  o.b.transposed ? Rows<T, amx, products, R, true>::run(o, packed)
+                 : Rows<T, amx, products, R, false>::run(o, packed);
 }
 template <class T, bool amx, int products>
-void run_products(const MatrixProduct<T>& o, int64_t block, const void* packed) {
+void run_products(const MatrixProduct<T>& o, const void* packed) {
   const int64_t rows = padded_rows(o.m);
-  if (rows == 1) return run_rows<T, amx, products, 1>(o, block, packed);
-  if (rows == 2) return run_rows<T, amx, products, 2>(o, block, packed);
+  if (rows == 1) return run_rows<T, amx, products, 1>(o, packed);
+  if (rows == 2) return run_rows<T, amx, products, 2>(o, packed);
   if constexpr (most_few_rows(products) >= 4)
-    if (rows == 4) return run_rows<T, amx, products, 4>(o, block, packed);
-  if constexpr (most_few_rows(products) >= 8) run_rows<T, amx, products, 8>(o, block, packed);
+    if (rows == 4) return run_rows<T, amx, products, 4>(o, packed);
+  if constexpr (most_few_rows(products) >= 8) run_rows<T, amx, products, 8>(o, packed);
 }
 template <class T, bool amx>
-void run(int products, const MatrixProduct<T>& o, int64_t block, const void* packed) {
+void run(int products, const MatrixProduct<T>& o, const void* packed) {
   if constexpr (amx && sizeof(T) == 4) {
-    if (products == 6) return run_products<T, amx, 6>(o, block, packed);
-    if (products == 3) return run_products<T, amx, 3>(o, block, packed);
+    if (products == 3) return run_products<T, amx, 3>(o, packed);
   }
-  run_products<T, amx, 1>(o, block, packed);
+  run_products<T, amx, 1>(o, packed);
 }
 
 // Splits 32 elements of a row into bf16 terms.
@@ -246,14 +220,14 @@ void pack(int products, int64_t m, int64_t k, MatrixRef<T> a, void* packed) {
   const int64_t R = padded_rows(m), term = padded_terms(k) * R;
   const int terms = terms_of(products);
   if (R > m) std::memset(packed, 0, size_t(bytes<T, amx>(products, m, k)));
-  auto* const split = terms == 1 ? split_row<T, 1> : terms == 2 ? split_row<T, 2> : split_row<T, 3>;
+  auto* const split = terms == 1 ? split_row<T, 1> : split_row<T, 2>;
   for (int64_t i = 0; i < m; ++i)
     for (int64_t p = 0; p < k; p += tile_k) {
       const int64_t depth = std::min(tile_k, k - p);
       T row[tile_k] = {};
       const MatrixRef<T> from = a.from(i, p);
       for (int64_t q = 0; a.transposed && q < depth; ++q) row[q] = *from.from(0, q).data;
-      uint32_t all[3][tile_k / 2] = {};
+      uint32_t all[2][tile_k / 2] = {};
       if (!amx && R == 1) {  // a row alone has the order of its pairs
         split(a.transposed ? row : from.data, depth,
               reinterpret_cast<uint32_t(*)[16]>(static_cast<uint16_t*>(packed) + p));

@@ -148,11 +148,8 @@ constinit std::atomic<Float32MatmulPrecision> precision{Float32MatmulPrecision::
 // Depends on n and k only, not on m: a row must be bit-identical alone and in a batch.
 int products_of_tiles(int64_t n, int64_t k) {
   const Float32MatmulPrecision chosen = float32_matmul_precision();
-  if (n < 64 || k < 32) return 0;
-  if (includes(isa(), Isa::amx))
-    return chosen == Float32MatmulPrecision::highest ? 6
-           : chosen == Float32MatmulPrecision::high  ? 3
-                                                     : 1;
+  if (chosen == Float32MatmulPrecision::highest || n < 64 || k < 32) return 0;
+  if (includes(isa(), Isa::amx)) return chosen == Float32MatmulPrecision::high ? 3 : 1;
   return chosen == Float32MatmulPrecision::medium && has_bf16_vectors() ? 1 : 0;
 }
 

@@ -28,64 +28,43 @@ void multiply(Registers& r) {
   r.template product<3, 5, 7>();
 }
 
-// Computes C (+)= A · B with 1, 3 or 6 `products`, summed in the order given in core/gemm/tiles.h.
+// Computes C (+)= A · B with 1 or 3 `products`, summed in the order given in core/gemm/tiles.h.
 template <class Registers, int products>
 void sum_tiles(const TileProduct& o) {
   constexpr int64_t next = tile_size * terms_of(products);
-  alignas(64) float part[products == 6 ? tile_block * tile_block : 1];
-  const bool separate = products == 6 && o.add;  // compute the sum in `part`, then add it to C
-  float* const c = separate ? part : o.c;
-  const int64_t ld = separate ? tile_block : o.ldc, bytes = ld * int64_t(sizeof(float));
-  {
-    Registers r;
-    if (products < 6 && o.add) {
-      r.template load<0>(c, bytes);
-      r.template load<1>(c + 16, bytes);
-      r.template load<2>(c + 16 * ld, bytes);
-      r.template load<3>(c + 16 * ld + 16, bytes);
-    } else {
-      r.template zero<0>();
-      r.template zero<1>();
-      r.template zero<2>();
-      r.template zero<3>();
-    }
-    Tiles a = o.a, b = o.b;
-    for (int64_t i = 0; i < o.depth; ++i, a.data += next, b.data += next) {
-      if constexpr (products == 1) {
-        load_a(r, a, 0), load_b(r, b, 0), multiply(r);
-      } else if constexpr (products == 3) {
-        load_a(r, a, 1), load_b(r, b, 0), multiply(r);
-        load_a(r, a, 0), multiply(r);
-        load_b(r, b, 1), multiply(r);
-      } else {
-        load_a(r, a, 2), load_b(r, b, 0), multiply(r);
-        load_a(r, a, 1), multiply(r);
-        load_b(r, b, 1), multiply(r);
-        load_a(r, a, 0), multiply(r);
-        load_b(r, b, 2), multiply(r);
-      }
-    }
-    if constexpr (products == 6) {
-      a = o.a, b = o.b;
-      for (int64_t i = 0; i < o.depth; ++i, a.data += next, b.data += next)
-        load_a(r, a, 0), load_b(r, b, 0), multiply(r);
-    }
-    r.template store<0>(c, bytes);
-    r.template store<1>(c + 16, bytes);
-    r.template store<2>(c + 16 * ld, bytes);
-    r.template store<3>(c + 16 * ld + 16, bytes);
+  float* const c = o.c;
+  const int64_t ld = o.ldc, bytes = ld * int64_t(sizeof(float));
+  Registers r;
+  if (o.add) {
+    r.template load<0>(c, bytes);
+    r.template load<1>(c + 16, bytes);
+    r.template load<2>(c + 16 * ld, bytes);
+    r.template load<3>(c + 16 * ld + 16, bytes);
+  } else {
+    r.template zero<0>();
+    r.template zero<1>();
+    r.template zero<2>();
+    r.template zero<3>();
   }
-  if (separate)
-    for (int64_t i = 0; i < tile_block; ++i)
-      for (int64_t j = 0; j < tile_block; ++j) o.c[i * o.ldc + j] += part[i * tile_block + j];
+  Tiles a = o.a, b = o.b;
+  for (int64_t i = 0; i < o.depth; ++i, a.data += next, b.data += next) {
+    if constexpr (products == 1) {
+      load_a(r, a, 0), load_b(r, b, 0), multiply(r);
+    } else {
+      load_a(r, a, 1), load_b(r, b, 0), multiply(r);
+      load_a(r, a, 0), multiply(r);
+      load_b(r, b, 1), multiply(r);
+    }
+  }
+  r.template store<0>(c, bytes);
+  r.template store<1>(c + 16, bytes);
+  r.template store<2>(c + 16 * ld, bytes);
+  r.template store<3>(c + 16 * ld + 16, bytes);
 }
 
 template <class Registers>
 void multiply_tiles(const TileProduct& o) {
-  auto* const sum = o.products == 1   ? sum_tiles<Registers, 1>
-                    : o.products == 3 ? sum_tiles<Registers, 3>
-                                      : sum_tiles<Registers, 6>;
-  sum(o);
+  o.products == 1 ? sum_tiles<Registers, 1>(o) : sum_tiles<Registers, 3>(o);
 }
 
 }  // namespace

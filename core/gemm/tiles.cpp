@@ -240,14 +240,14 @@ struct TileGemm {
     const int64_t kc = depth_of(products, o.k);
     if (!fits(false, o.b, o.k, o.n)) return false;
     if (o.c && tile_sums().start_from_c()) {
-      few.run(products, o, kc, rows);
+      few.run(products, o, rows);
       return true;
     }
     o.c = sums.reserve<float>(o.m * o.n), o.ldc = o.n;
     if (!product.c) {
       o.beta = output.bias ? 1.0f : 0.0f;
       fill(o.m, {0, o.n}, o.c, o.ldc);
-      few.run(products, o, kc, rows);
+      few.run(products, o, rows);
       finish({0, o.m}, {0, o.n}, o.c, o.ldc);
       return true;
     }
@@ -256,7 +256,7 @@ struct TileGemm {
       o.k = std::min(kc, product.k - p), o.b = product.b.from(p, 0);
       char* const own = tiles_of_b.reserve<char>(few.bytes(products, o.m, o.k));
       few.pack(products, o.m, o.k, product.a.from(0, p), own);
-      few.run(products, o, kc, own);
+      few.run(products, o, own);
       tile_sums().add_scaled(o.c, o.ldc, o.m, o.n, p == 0 ? product.beta : 1.0f, product.c,
                              product.ldc);
     }

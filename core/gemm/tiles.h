@@ -2,9 +2,9 @@
 // with bf16 (vdpbf16ps), and an emulation of AMX that runs on any processor.
 //
 // A tile has 1 KiB. A tile of A has 16 rows with 32 values of k; a tile of B has 16 pairs of k for
-// 16 columns. An f32 operand is split into up to three bf16 terms, x = hi + mid + lo. Each term is
-// the remainder after the terms before it, rounded to bf16. In packed operands the tiles of the
-// terms follow each other.
+// 16 columns. An f32 operand is rounded to bf16, or split into two bf16 terms, x ≈ hi + lo, where
+// lo is the remainder x − hi, rounded to bf16. In packed operands the tiles of the terms follow each
+// other.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ inline constexpr int64_t tile_side = 16, tile_k = 32, tile_size = tile_side * ti
 inline constexpr int64_t tile_block = 2 * tile_side;  // micro-kernels compute 32 × 32 of C
 
 /// Returns the number of bf16 terms of an operand, if a product is computed as `products` products.
-constexpr int terms_of(int products) { return products == 6 ? 3 : products == 3 ? 2 : 1; }
+constexpr int terms_of(int products) { return products == 3 ? 2 : 1; }
 /// Returns the number of elements of the tiles of 16 rows or columns, with k values each.
 constexpr int64_t tiles_size(int64_t k, int terms) {
   return (k + tile_k - 1) / tile_k * tile_size * terms;
@@ -42,10 +42,7 @@ using PackTiles = void (*)(const MatrixRef<T>& x, bool of_b, int64_t outer, int6
 /// The arguments of a micro-kernel: C [32, 32] (+)= A · B, at least its first `rows` rows, over
 /// `depth` tiles of k. `products` is the number of products of terms, summed in this order:
 ///   1  hi·hi
-///   3  mid·hi + hi·hi + hi·mid, one tile of k after the other
-///   6  lo·hi + mid·hi + mid·mid + hi·mid + hi·lo over all of k, then hi·hi over all of k; the sum
-///      starts at zero and is added to C last. Few roundings have the size of the result, so the
-///      error is smaller than that of f32.
+///   3  lo·hi + hi·hi + hi·lo, one tile of k after the other
 struct TileProduct {
   int products;
   int64_t depth;
@@ -78,16 +75,16 @@ struct TileKernels {
 
 /// Returns the largest number of rows of A for which vector kernels that read an unpacked B are
 /// limited by memory bandwidth.
-constexpr int64_t most_few_rows(int products) { return products == 6 ? 2 : products == 3 ? 4 : 8; }
+constexpr int64_t most_few_rows(int products) { return products == 3 ? 4 : 8; }
 
 /// Kernels for a product with m ≤ `most_few_rows`, alpha 1 and beta 0 or 1, in AVX-512 with bf16,
-/// bit-identical to the micro-kernels. Partial sums have `block` terms, a multiple of 32. Only A is
-/// packed, by pack(), into bytes() bytes; B, stored transposed or not, is read once, unpacked.
+/// bit-identical to the micro-kernels. Only A is packed, by pack(), into bytes() bytes; B, stored
+/// transposed or not, is read once, unpacked.
 template <class T>
 struct FewRows {
   int64_t (*bytes)(int products, int64_t m, int64_t k);
   void (*pack)(int products, int64_t m, int64_t k, MatrixRef<T> a, void* packed);
-  void (*run)(int products, const MatrixProduct<T>& product, int64_t block, const void* packed);
+  void (*run)(int products, const MatrixProduct<T>& product, const void* packed);
 };
 
 /// Returns the kernels bit-identical to tile_kernels(); null if the CPU has no bf16 vectors.

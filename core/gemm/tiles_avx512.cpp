@@ -39,9 +39,7 @@ void pack_terms(const MatrixRef<T>& x, bool of_b, int64_t outer, int64_t k, uint
 
 void pack_f32(const MatrixRef<float>& x, bool of_b, int64_t outer, int64_t k, int terms,
               uint16_t* tiles) {
-  auto* const pack = terms == 1   ? pack_terms<float, 1>
-                     : terms == 2 ? pack_terms<float, 2>
-                                  : pack_terms<float, 3>;
+  auto* const pack = terms == 1 ? pack_terms<float, 1> : pack_terms<float, 2>;
   pack(x, of_b, outer, k, tiles);
 }
 void pack_bf16(const MatrixRef<BFloat16>& x, bool of_b, int64_t outer, int64_t k, int,
