@@ -70,6 +70,13 @@ std::vector<Collision> collisions(const TempDir& folder) {
   }
   train("groove", music, prompt, {"--prompt"}, {"--continuations", "1"});
 
+  const std::string trained = made("trained");
+  for (const Tiny& tiny : programs())
+    if (tiny.name == "train_music")
+      run(tiny.path(), tiny.command(trained, words("--steps 1 --position none")));
+  all.push_back({"continue_music",
+                 {trained + "/checkpoint.safetensors", "--prompt", prompt, "--out", music}});
+
   const std::string model = made("model"), config = model + "/config.json",
                     lines = folder.file("lines");
   write_file(config, R"({"model_type": "bert"})");
