@@ -24,4 +24,6 @@ echo
 echo "Done. Open the results in a browser:  file://$out/report.html"
 echo "Your results are in $out:"
 ls -1 "$out"
+echo "To continue a MIDI file of yours with a trained piano model: bash examples/build.sh continue_music, then"
+echo "  $build/examples/continue_music $root/examples/models/piano.safetensors --prompt FILE.mid"
 echo "To run it again with other settings:  $build/examples/train_chorales --help"

@@ -255,6 +255,30 @@ TEST_CASE("two bf16 terms represent an f32 value up to 2^-16 of it", "[core]") {
   CHECK(wrong == 0);
 }
 
+TEST_CASE("products by AMX and by its emulation have the same bits", "[core]") {
+  const IsaCap hardware(Isa::amx);
+  if (isa() != Isa::amx) STRETTO_SKIP("this CPU has no AMX");
+  for (const auto& [m, n, k] :
+       {std::tuple{1, 64, 32}, {3, 70, 301}, {33, 96, 513}, {300, 65, 2100}}) {
+    const std::vector<float> a = mixed<float>(1, m * k), b = mixed<float>(2, k * n);
+    const std::vector<BFloat16> x = mixed<BFloat16>(1, m * k), y = mixed<BFloat16>(2, k * n);
+    for (const auto p : {Float32MatmulPrecision::high, Float32MatmulPrecision::medium}) {
+      const Precision precision(p);
+      const auto both = [&](Isa isa) {
+        const IsaCap cap(isa);
+        std::vector<float> c = by_rows<float>(m, m, n, k, 1, {a.data(), k}, {b.data(), n}, 0);
+        const std::vector<float> d =
+            by_rows<BFloat16>(m, m, n, k, -1.5f, {x.data(), k}, {y.data(), n}, 2);
+        c.insert(c.end(), d.begin(), d.end());
+        return c;
+      };
+      INFO(m << " x " << n << " x " << k);
+      const std::vector<float> amx = both(Isa::amx), emulated = both(Isa::emulated);
+      CHECK(std::memcmp(amx.data(), emulated.data(), amx.size() * sizeof(float)) == 0);
+    }
+  }
+}
+
 // The bound counts the omitted terms (for x = hi + lo + rest, |lo| ≤ 2^-8 |x| and |rest| ≤ 2^-16 |x|)
 // and the roundings of an element: 16 in each chain of a tile, then those of the sum of the two
 // chains, 3 · 8 in the sum over the tiles of a block of 256 terms, and one for each block.
