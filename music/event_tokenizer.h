@@ -6,7 +6,10 @@
 //                      Program_-1 PitchDrum_36 Velocity_99 Duration_0.1.8 …
 //     remi-multitrack  Bar_None Position_0 Tempo_121.29 Program_0 Pitch_60 …
 //
-// b.p.r means b + p / r beats.
+// b.p.r means b + p / r beats. With time signatures, each bar begins with its meter, and a beat is
+// the note value that the meter counts:
+//
+//     remi-multitrack  Bar_None TimeSig_6/8 Position_0 Tempo_121.29 Program_0 Pitch_60 …
 #pragma once
 
 #include "tokenizer.h"
@@ -26,16 +29,18 @@ struct EventTokenizerOptions {
   EventTime time = EventTime::shifts;  ///< how time is written
   /// True: Program tokens and drums. False: all instruments except drums become one piano.
   bool programs = true;
-  bool tempos = true;  ///< Tempo tokens
+  bool tempos = true;            ///< Tempo tokens
+  bool time_signatures = false;  ///< TimeSig tokens: bars follow the meter of the file
 };
 
-/// The tokens of MidiTok 3 with use_tempos = True, use_time_signatures = False, use_programs as
-/// here, and otherwise its defaults, with the same names and ids: PAD, BOS, EOS, MASK; pitches 21
-/// to 109; 32 velocities; durations and time shifts of 1/8 beat up to 4 beats and of 1/4 beat up
-/// to 12; drums 27 to 88; 32 tempos from 40 to 250; programs 0 to 127, and −1 for drums. A bar has
-/// four beats.
+/// The tokens of MidiTok 3 with use_programs, use_tempos and use_time_signatures as here, and
+/// otherwise its defaults, with the same names and ids: PAD, BOS, EOS, MASK; pitches 21 to 109; 32
+/// velocities; durations and time shifts of 1/8 beat up to 4 beats and of 1/4 beat up to 12; drums
+/// 27 to 88; 32 tempos from 40 to 250; programs 0 to 127, and −1 for drums; the meters 3/8, 6/8,
+/// 12/8, and 1/4 to 6/4. Without time signatures a bar has four beats.
 ///
-/// encode() rounds starts to eighths of a beat, and durations, velocities and tempos to the
+/// encode() ignores meters without a token (see warnings()), and a meter that begins inside a bar
+/// begins with the next bar. decode() ignores meters inside a bar. encode() rounds starts to eighths of a beat, and durations, velocities and tempos to the
 /// nearest token; notes outside of the pitch range are left out. Instruments with the same program
 /// are merged. Notes at the same time are ordered by instrument, and instruments by track, channel
 /// and program. BOS is not written; MidiTok does not write EOS either.
@@ -46,6 +51,7 @@ class EventTokenizer : public Tokenizer {
   ~EventTokenizer() override;
 
   std::vector<int64_t> encode(const MidiFile& file) const override;
+  std::vector<std::string> warnings(const MidiFile& file) const override;
   Song decode(const std::vector<int64_t>& tokens) const override;
   std::string token_name(int64_t token) const override;
   int64_t id(const std::string& token_name) const override;

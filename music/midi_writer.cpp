@@ -122,9 +122,29 @@ std::string tempo_bytes(double quarters_per_minute) {
   return bytes;
 }
 
+std::string meter_bytes(int numerator, int denominator) {
+  return {char(numerator), char(std::countr_zero(unsigned(denominator))), 24, 8};
+}
+
+bool is_meter(int numerator, int denominator) {
+  return numerator >= 1 && numerator <= 255 && denominator > 0 && denominator <= 1 << 15 &&
+         std::has_single_bit(unsigned(denominator));
+}
+
 std::string tempo_track(const Song& song) {
   TrackEvents events;
-  events.add_meta(0, 0x58, std::string("\x04\x02\x18\x08", 4));  // 4/4
+  if (song.meters.empty() || song.meters[0].tick > 0) events.add_meta(0, 0x58, meter_bytes(4, 4));
+  for (size_t i = 0; i < song.meters.size(); ++i) {
+    const MeterMark& mark = song.meters[i];
+    require(mark.tick > (i > 0 ? song.meters[i - 1].tick : -1) && mark.tick <= max_variable_length,
+            "a meter is at tick " + std::to_string(mark.tick) +
+                "; expected a tick after the previous meter and below 2^28");
+    require(is_meter(mark.numerator, mark.denominator),
+            "a meter is " + std::to_string(mark.numerator) + "/" +
+                std::to_string(mark.denominator) +
+                "; expected 1 to 255 beats of a power of two up to 32768");
+    events.add_meta(mark.tick, 0x58, meter_bytes(mark.numerator, mark.denominator));
+  }
   events.add_meta(0, 0x51, tempo_bytes(song.quarters_per_minute));
   int tick = 0;
   for (const TempoMark& mark : song.tempos) {
@@ -302,9 +322,8 @@ void add_tempos(const MidiFile& file, std::vector<TrackEvents>& tracks) {
 
 void add_signatures(const MidiFile& file, std::vector<TrackEvents>& tracks) {
   for (const TimeSignature& meter : file.time_signatures) {
-    const int exponent = std::countr_zero(unsigned(meter.denominator));
     tracks[size_t(meter.track)].add_meta(meter.tick, 0x58,
-                                         {char(meter.numerator), char(exponent), 24, 8});
+                                         meter_bytes(meter.numerator, meter.denominator));
   }
   for (const KeySignature& key : file.key_signatures)
     tracks[size_t(key.track)].add_meta(key.tick, 0x59, {char(key.sharps), char(key.minor)});

@@ -31,13 +31,21 @@ struct TempoMark {
   double quarters_per_minute;  ///< 3.58 to 60,000,000
 };
 
-/// Music to be written, in 4/4 time. If notes of one pitch and channel overlap in a track, they
+/// The meter from a tick on.
+struct MeterMark {
+  int tick;         ///< after that of the previous mark
+  int numerator;    ///< 1 to 255
+  int denominator;  ///< a power of two, 1 to 32768
+};
+
+/// Music to be written, in 4/4 time up to the first of `meters`. If notes of one pitch and channel overlap in a track, they
 /// are read back with the ends in the order of their starts.
 struct Song {
   int ticks_per_quarter = 480;         ///< 1 to 32767
   double quarters_per_minute = 80;     ///< the tempo at the start
   std::vector<Track> tracks;           ///< the instruments
   std::vector<TempoMark> tempos = {};  ///< tempo changes, in ascending order of ticks
+  std::vector<MeterMark> meters = {};  ///< meters, in ascending order of ticks
 };
 
 /// Returns the bytes of `song` as a format 1 Standard MIDI file: a track with the tempo, then the

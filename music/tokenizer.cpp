@@ -152,14 +152,18 @@ void Tokenizer::check_file(const MidiFile& file, const std::string& path) const 
   };
   refuse_unless(file.format != 2, "is of format 2, whose tracks are separate pieces");
   double seconds = -1;
-  for (const MidiNote& note : file.notes)
+  for (const MidiNote& note : file.notes) {
+    refuse_unless(note.start >= 0, "has a note before tick 0");
     if (drums || note.channel != drum_channel)
       seconds =
           std::max(seconds, file.tempo_map().seconds(double(note.start) + double(note.duration)));
+  }
   refuse_unless(seconds >= 0, file.notes.empty() ? "has no notes" : "has no notes except drums");
   refuse_unless(seconds <= 6 * 3600 && file.tempo_map().beats(seconds) <= double(max_beats),
                 "lasts more than six hours or 40000 beats");
 }
+
+std::vector<std::string> Tokenizer::warnings(const MidiFile&) const { return {}; }
 
 int64_t Tokenizer::id(const std::string& token_name) const {
   for (int64_t token = 0; token < size_ && !token_name.empty(); ++token)
@@ -210,16 +214,21 @@ std::vector<std::string> tokenizer_names() {
 }
 
 std::shared_ptr<const Tokenizer> tokenizer(const std::string& name, const TokenizerOptions& o) {
-  check(!o.pedal || name == "performance", "tokenizer", name, " has no option pedal");
-  check(!o.chords || name == "remi", "tokenizer", name, " has no option chords");
+  const bool events = name == "tsd" || name == "tsd-multitrack" || name == "remi-multitrack";
+  const auto require_option = [&](bool good, const char* option) {
+    check(good, "tokenizer", name, " has no option ", option);
+  };
+  require_option(!o.pedal || name == "performance", "pedal");
+  require_option(!o.chords || name == "remi", "chords");
+  require_option(!o.time_signatures || events, "time_signatures");
   if (name == "remi") return std::make_shared<RemiTokenizer>(o.chords);
   if (name == "performance") return std::make_shared<PerformanceTokenizer>(o.pedal);
-  if (name == "tsd")
-    return std::make_shared<EventTokenizer>(name, EventTokenizerOptions{.programs = false});
-  if (name == "tsd-multitrack")
-    return std::make_shared<EventTokenizer>(name, EventTokenizerOptions{});
-  if (name == "remi-multitrack")
-    return std::make_shared<EventTokenizer>(name, EventTokenizerOptions{.time = EventTime::bars});
+  if (events)
+    return std::make_shared<EventTokenizer>(
+        name, EventTokenizerOptions{
+                  .time = name == "remi-multitrack" ? EventTime::bars : EventTime::shifts,
+                  .programs = name != "tsd",
+                  .time_signatures = o.time_signatures});
   std::string names;
   for (const std::string& known : tokenizer_names()) names += (names.empty() ? "" : ", ") + known;
   fail("tokenizer", "unknown tokenizer ", name, "; expected ", names);

@@ -69,9 +69,13 @@ class Tokenizer {
   virtual std::unique_ptr<Grammar> grammar() const = 0;
 
   /// Throws Error, naming `path`, for files of format 2, whose tracks are separate pieces, for
-  /// files without notes (or with drums only, without `drums`), and if the last note ends after
-  /// more than six hours or max_beats. Later events, such as a late End of Track, are ignored.
+  /// files without notes (or with drums only, without `drums`) or with a note before tick 0, and if
+  /// the last note ends after more than six hours or max_beats. Later events, such as a late End of
+  /// Track, are ignored.
   void check_file(const MidiFile& file, const std::string& path) const;
+  /// Returns a sentence for each time signature of a file that `encode` ignores because it has no
+  /// token; at most max_midi_warnings, and none if the tokens have no meters.
+  virtual std::vector<std::string> warnings(const MidiFile& file) const;
 
   /// Returns the start of a crop near `at`, an index of `tokens`: the last bar at or before `at`,
   /// or 0 if there is none; if the tokens have no bars, `at`.
@@ -119,6 +123,8 @@ std::function<void(std::span<double> logits, const std::vector<int64_t>& sequenc
 struct TokenizerOptions {
   bool pedal = false;   ///< performance: notes last while the sustain pedal is down
   bool chords = false;  ///< remi: chords are recognized (chords.h)
+  /// tsd, tsd-multitrack, remi-multitrack: bars follow the meter of the file
+  bool time_signatures = false;
   bool operator==(const TokenizerOptions&) const = default;
 };
 
