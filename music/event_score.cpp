@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <compare>
 #include <map>
 #include <set>
 #include <tuple>
@@ -25,19 +26,16 @@ struct TimedMeter {
   int index;  // into event_meters()
 };
 
-// A note of an instrument, in steps.
-struct TimedNote {
+// A note, pedal or bend of an instrument, in steps. The value is a pitch or a bend.
+struct Timed {
   int64_t start, duration;
-  int pitch, velocity;
-  bool operator<(const TimedNote& other) const {
-    return std::tie(start, duration, pitch, velocity) <
-           std::tie(other.start, other.duration, other.pitch, other.velocity);
-  }
+  int value, velocity;
+  auto operator<=>(const Timed&) const = default;
 };
 
 struct Instrument {
   int program;
-  std::vector<TimedNote> notes;
+  std::vector<Timed> notes, pedals, bends;
 };
 
 // Rounds the times of a file to its grid. If meters count quarters and eighths, a step is an eighth
@@ -54,7 +52,9 @@ class FileGrid {
   /// The last step that is described: later tempos and meters would take many tokens.
   int64_t last() const { return per_quarter_ * Tokenizer::max_beats; }
 
-  int64_t step(int64_t tick) const { return file_.grid_step(tick, per_quarter_); }
+  int64_t step(int64_t tick) const {
+    return file_.grid_step(std::max<int64_t>(tick, 0), per_quarter_);
+  }
 
   /// Moves a step to the grid of its meter.
   int64_t adjusted(int64_t step) const {
@@ -75,9 +75,6 @@ class FileGrid {
     return event_times()[nearest(times, double(duration) / double(part(at)))];
   }
 
- private:
-  EventGrid grid(int index) const { return {per_quarter_, event_meters()[size_t(index)]}; }
-
   /// The steps of an eighth of a beat.
   int64_t part(int64_t step) const {
     const auto after =
@@ -85,6 +82,9 @@ class FileGrid {
                          [](int64_t at, const TimedMeter& meter) { return at < meter.step; });
     return after == meters_.begin() ? 1 : grid(std::prev(after)->index).part();
   }
+
+ private:
+  EventGrid grid(int index) const { return {per_quarter_, event_meters()[size_t(index)]}; }
 
   // Meters without a token are left out. A meter begins with the next bar of the meter before.
   void find_meters() {
@@ -129,36 +129,92 @@ class FileGrid {
   bool mixed_ = false;  // meters count quarters and eighths
 };
 
-// The instruments of a file on the grid, by track, channel and program. With `programs`,
-// instruments of the same program are then merged into the first one. Notes at the same time are
-// in the order of the file; those of merged instruments by duration, pitch and velocity.
-std::vector<Instrument> instruments(const MidiFile& file, const FileGrid& grid, bool programs) {
-  std::map<std::tuple<int, int, int>, std::vector<TimedNote>> all;
-  for (const MidiNote& note : file.notes) {
-    const bool drum = note.channel == drum_channel;
-    if (drum && !programs) continue;
-    const auto key = std::tuple(note.track, note.channel, drum ? drums_program : note.program);
-    all[programs ? key : std::tuple(0, 0, 0)].push_back({grid.step(note.start),
-                                                         grid.duration(note.start, note.duration),
-                                                         note.pitch, note.velocity});
+// Finds the instruments of a file on the grid, by track, channel and program.
+class Instruments {
+ public:
+  Instruments(const MidiFile& file, const FileGrid& grid, const EventTokenizerOptions& options)
+      : file_(file), grid_(grid), programs_(options.programs) {
+    for (const MidiNote& note : file.notes) {
+      if (note.channel == drum_channel && !programs_) continue;
+      starts_[{note.track, note.channel}].emplace_back(note.start, note.program);
+      of(note.track, note.channel, note.program)
+          .notes.push_back({grid.step(note.start), grid.duration(note.start, note.duration),
+                            note.pitch, note.velocity});
+    }
+    if (options.sustain_pedals) find_pedals();
+    if (options.pitch_bends) find_bends();
   }
-  std::vector<Instrument> merged;
-  std::map<int, size_t> places;  // of programs
-  std::set<size_t> several;      // merged ones
-  for (auto& [key, notes] : all) {
-    const int program = std::get<2>(key);
-    const auto [place, added] = places.try_emplace(program, merged.size());
-    if (added) {
-      merged.push_back({program, std::move(notes)});
-    } else {
-      std::vector<TimedNote>& before = merged[place->second].notes;
-      before.insert(before.end(), notes.begin(), notes.end());
+
+  // With `programs`, instruments of the same program are merged into the first one. Notes at the
+  // same time are in the order of the file; those of merged instruments by duration, pitch and
+  // velocity.
+  std::vector<Instrument> merged() {
+    std::vector<Instrument> result;
+    std::map<int, size_t> places;  // of programs
+    std::set<size_t> several;      // merged ones
+    for (auto& [key, instrument] : all_) {
+      const auto [place, added] = places.try_emplace(instrument.program, result.size());
+      if (added) {
+        result.push_back(std::move(instrument));
+        continue;
+      }
       several.insert(place->second);
+      Instrument& first = result[place->second];
+      for (auto part : {&Instrument::notes, &Instrument::pedals, &Instrument::bends})
+        (first.*part)
+            .insert((first.*part).end(), (instrument.*part).begin(), (instrument.*part).end());
+    }
+    for (const size_t i : several) std::sort(result[i].notes.begin(), result[i].notes.end());
+    for (Instrument& instrument : result) {
+      std::sort(instrument.pedals.begin(), instrument.pedals.end());
+      std::sort(instrument.bends.begin(), instrument.bends.end());
+    }
+    return result;
+  }
+
+ private:
+  Instrument& of(int track, int channel, int program) {
+    if (channel == drum_channel) program = drums_program;
+    if (!programs_) track = channel = program = 0;
+    return all_.try_emplace({track, channel, program}, Instrument{program, {}, {}, {}})
+        .first->second;
+  }
+
+  // The instrument of the last note of a track and channel up to a tick, else of its first note.
+  Instrument* at(int track, int channel, int64_t tick) {
+    const auto found = starts_.find({track, channel});
+    if (found == starts_.end()) return nullptr;
+    const auto& starts = found->second;
+    const auto after = std::upper_bound(starts.begin(), starts.end(), std::pair(tick, 127));
+    return &of(track, channel, (after == starts.begin() ? after : std::prev(after))->second);
+  }
+
+  // A pedal that is not released is left out, and so is one of a track and channel without notes.
+  void find_pedals() {
+    std::map<std::pair<int, int>, int64_t> down;  // since a tick
+    for (const ControlChange& c : file_.controls) {
+      const std::pair key(c.track, c.channel);
+      if (c.controller != sustain_pedal) continue;
+      if (c.value >= 64) down.try_emplace(key, c.tick);
+      if (c.value >= 64 || !down.contains(key)) continue;
+      const int64_t start = down.extract(key).mapped();
+      if (Instrument* instrument = at(c.track, c.channel, c.tick))
+        instrument->pedals.push_back({grid_.step(start), grid_.duration(start, c.tick - start)});
     }
   }
-  for (const size_t i : several) std::sort(merged[i].notes.begin(), merged[i].notes.end());
-  return merged;
-}
+
+  void find_bends() {
+    for (const PitchBend& bend : file_.pitch_bends)
+      if (Instrument* instrument = at(bend.track, bend.channel, bend.tick))
+        instrument->bends.push_back({grid_.step(bend.tick), 0, bend.value});
+  }
+
+  const MidiFile& file_;
+  const FileGrid& grid_;
+  bool programs_;
+  std::map<std::tuple<int, int, int>, Instrument> all_;
+  std::map<std::pair<int, int>, std::vector<std::pair<int64_t, int>>> starts_;  // tick, program
+};
 
 // The tempos of a file. The first one is at step 0.
 std::vector<ScoreEvent> tempos_of(const MidiFile& file, const FileGrid& grid) {
@@ -190,13 +246,50 @@ void add_notes(const Instrument& instrument, const FileGrid& grid,
     return values;
   }();
   const bool drum = instrument.program == drums_program;
-  for (const TimedNote& note : instrument.notes) {
-    if (note.pitch < (drum ? lowest_event_drum : lowest_event_pitch)) continue;
-    if (note.pitch > (drum ? highest_event_drum : highest_event_pitch)) continue;
+  for (const Timed& note : instrument.notes) {
+    if (note.value < (drum ? lowest_event_drum : lowest_event_pitch)) continue;
+    if (note.value > (drum ? highest_event_drum : highest_event_pitch)) continue;
     const int64_t start = grid.adjusted(note.start);
-    events.push_back({start, drum ? EventKind::drum : EventKind::pitch, note.pitch,
+    events.push_back({start, drum ? EventKind::drum : EventKind::pitch, note.value,
                       instrument.program, velocities[nearest(velocities, note.velocity)],
                       grid.eighths(start, note.duration)});
+  }
+}
+
+// Pedals that overlap or follow each other without a gap are one.
+void add_pedals(const Instrument& instrument, const FileGrid& grid, bool durations,
+                std::vector<ScoreEvent>& events) {
+  std::vector<std::pair<int64_t, int64_t>> pedals;  // start, end
+  for (const Timed& pedal : instrument.pedals) {
+    const int64_t start = grid.adjusted(pedal.start);
+    int64_t end = durations ? start + pedal.duration : grid.adjusted(pedal.start + pedal.duration);
+    if (end <= start) end = start + grid.part(start);
+    if (start > grid.last()) break;
+    if (!pedals.empty() && pedals.back().second >= start)
+      pedals.back().second = std::max(pedals.back().second, end);
+    else
+      pedals.emplace_back(start, end);
+  }
+  for (const auto& [start, end] : pedals) {
+    events.push_back(
+        {start, EventKind::pedal, instrument.program, 0, 0, grid.eighths(start, end - start)});
+    if (!durations)
+      events.push_back({std::min(end, grid.last()), EventKind::pedal_off, instrument.program});
+  }
+}
+
+// Of the bends at one step, the largest one is written.
+void add_bends(const Instrument& instrument, const FileGrid& grid,
+               std::vector<ScoreEvent>& events) {
+  const size_t before = events.size();
+  for (const Timed& bend : instrument.bends) {
+    const int value = event_bends()[nearest(event_bends(), bend.value)];
+    const int64_t step = grid.adjusted(bend.start);
+    if (step > grid.last()) break;
+    if (events.size() == before || events.back().step != step)
+      events.push_back({step, EventKind::bend, value, instrument.program});
+    else if (std::abs(value) > std::abs(events.back().value))
+      events.back().value = value;
   }
 }
 
@@ -211,8 +304,11 @@ EventScore event_score(const MidiFile& file, const EventTokenizerOptions& option
     const std::vector<ScoreEvent> tempos = tempos_of(file, grid);
     events.insert(events.end(), tempos.begin(), tempos.end());
   }
-  for (const Instrument& instrument : instruments(file, grid, options.programs))
+  for (const Instrument& instrument : Instruments(file, grid, options).merged()) {
+    add_pedals(instrument, grid, options.sustain_pedal_duration, events);
+    add_bends(instrument, grid, events);
     add_notes(instrument, grid, events);
+  }
   std::stable_sort(events.begin(), events.end(),
                    [](const ScoreEvent& a, const ScoreEvent& b) { return a.step < b.step; });
   return {grid.per_quarter(), std::move(events)};

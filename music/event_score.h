@@ -8,14 +8,14 @@
 
 namespace stretto::music {
 
-/// A note, tempo or meter.
+/// A note, tempo, meter, pedal or pitch bend.
 struct ScoreEvent {
   int64_t step;          // of the grid
-  EventKind kind;        // pitch, drum, tempo, meter
+  EventKind kind;        // pitch, drum, tempo, meter, pedal, pedal_off, bend
   int value;             // as EventWord::value
-  int program = 0;       // of a note
+  int program = 0;       // of a note or bend
   int velocity = 0;      // of a note
-  int64_t duration = 0;  // of a note, in eighths of a beat
+  int64_t duration = 0;  // of a note or pedal, in eighths of a beat
 };
 
 /// The events of a file, in the order of their tokens.

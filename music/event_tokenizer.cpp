@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
+#include "core/error.h"
 #include "music/event_score.h"
 #include "music/piano_notes.h"
 
@@ -27,18 +29,30 @@ class EventWriter {
       case EventKind::meter:
         grid_.meter = event_meters()[size_t(event.value)];
         meter_ = event.value;
+        meter_start_ = event.step;
         write(event.kind, event.value);
         if (bars_) now_ = -1;  // a position follows
         break;
       case EventKind::tempo:
+      case EventKind::pedal_off:
+        write(event.kind, event.value);
+        break;
+      case EventKind::pedal:
+        write(event.kind, event.value);
+        if (options_.sustain_pedal_duration) write(EventKind::duration, int(event.duration));
+        break;
+      case EventKind::bend:
+        if (options_.programs) write(EventKind::program, event.program);
         write(event.kind, event.value);
         break;
       default:
+        end_ = std::max(end_, event.step + event.duration * grid_.part());
         if (options_.programs) write(EventKind::program, event.program);
         write(event.kind, event.value);
         write(EventKind::velocity, event.velocity);
         write(EventKind::duration, int(event.duration));
     }
+    end_ = std::max(end_, event.step);
   }
 
   std::vector<int64_t> tokens;
@@ -48,11 +62,12 @@ class EventWriter {
 
   void move_to(int64_t step, bool to_meter) {
     if (step == now_) return;
+    if (options_.rests && step - end_ >= grid_.part()) write_rests(step);
     if (bars_) {
       write_bars(step, to_meter);
       if (!to_meter) write(EventKind::position, int((step - bar_start_) / grid_.part()));
     } else {
-      write_shifts(step);
+      write_times(EventKind::shift, event_times(), step);
     }
     now_ = step;
   }
@@ -67,12 +82,20 @@ class EventWriter {
     }
   }
 
+  // The bars of a rest are not written.
+  void write_rests(int64_t step) {
+    now_ = std::max(now_, end_);
+    write_times(EventKind::rest, event_rests(), step);
+    if (bars_) bar_start_ = now_ - (now_ - meter_start_) % grid_.bar();
+  }
+
   // A remainder below an eighth of a beat has no token.
-  void write_shifts(int64_t step) {
+  void write_times(EventKind kind, const std::vector<int64_t>& times, int64_t step) {
     for (int64_t left = (step - now_) / grid_.part(); left > 0;) {
-      const auto above = std::upper_bound(event_times().begin(), event_times().end(), left);
-      write(EventKind::shift, int(*std::prev(above)));
-      left -= *std::prev(above);
+      const int64_t time = *std::prev(std::upper_bound(times.begin(), times.end(), left));
+      write(kind, int(time));
+      left -= time;
+      now_ += time * grid_.part();
     }
   }
 
@@ -82,6 +105,8 @@ class EventWriter {
   EventGrid grid_{event_parts};
   int meter_ = common_time;
   int64_t now_ = 0, bar_start_ = -1;  // −1: none yet
+  int64_t meter_start_ = 0;
+  int64_t end_ = 0;  // of all events so far
 };
 
 // The music of decoded tokens; 480 ticks per quarter note.
@@ -103,7 +128,16 @@ class SongWriter {
     return song_.tracks[place->second];
   }
 
-  Song finished() {
+  void press_pedal(int program, int64_t tick) {
+    if (down_.insert(program).second)
+      track(program).controls.push_back({int(tick), sustain_pedal, 127});
+  }
+  void release_pedal(int program, int64_t tick) {
+    if (down_.erase(program) > 0) track(program).controls.push_back({int(tick), sustain_pedal, 0});
+  }
+
+  Song finished(int64_t end) {
+    while (!down_.empty()) release_pedal(*down_.begin(), end);
     if (song_.tracks.empty()) track(0);
     for (const auto& [tick, tempo] : tempos) {
       if (tick == 0)
@@ -122,6 +156,7 @@ class SongWriter {
  private:
   Song song_{ticks_per_quarter, 120, {}, {}, {}};
   std::map<int, size_t> places_;  // of programs in song_.tracks
+  std::set<int> down_;            // pedals, by program
 };
 
 }  // namespace
@@ -141,7 +176,10 @@ EventTokenizer::EventTokenizer(std::string name_, const EventTokenizerOptions& o
                  .bar = options.time == EventTime::bars ? words->id(EventKind::bar) : -1},
                 lowest_event_pitch, highest_event_pitch, options.programs),
       options_(options),
-      words_(std::move(words)) {}
+      words_(std::move(words)) {
+  check(options.sustain_pedals || !options.sustain_pedal_duration, "tokenizer",
+        "sustain_pedal_duration needs sustain_pedals");
+}
 
 EventTokenizer::~EventTokenizer() = default;
 
@@ -176,6 +214,15 @@ Song EventTokenizer::decode(const std::vector<int64_t>& tokens) const {
     const EventMeter meter = clock.grid().meter;
     clock.see(word);
     if (word.kind == EventKind::program) program = word.value;
+    if (word.kind == EventKind::bend)
+      song.track(program).bends.push_back({int(clock.now()), word.value});
+    if (word.kind == EventKind::pedal_off) song.release_pedal(word.value, clock.now());
+    if (word.kind == EventKind::pedal && !options_.sustain_pedal_duration)
+      song.press_pedal(word.value, clock.now());
+    if (word.kind == EventKind::pedal && next(1).kind == EventKind::duration) {
+      song.press_pedal(word.value, clock.now());
+      song.release_pedal(word.value, clock.now() + next(1).value * clock.grid().part());
+    }
     if (word.kind == EventKind::tempo) song.tempos[clock.now()] = event_tempo(word.value);
     if (word.kind == EventKind::meter && (clock.now() == 0 || clock.grid().meter != meter))
       song.meters[clock.now()] = clock.grid().meter;
@@ -187,7 +234,7 @@ Song EventTokenizer::decode(const std::vector<int64_t>& tokens) const {
         .notes.push_back({int(clock.now()), int(next(2).value * clock.grid().part()), word.value,
                           next(1).value});
   }
-  return song.finished();
+  return song.finished(clock.now());
 }
 
 std::string EventTokenizer::token_name(int64_t token) const {

@@ -31,22 +31,30 @@ struct EventTokenizerOptions {
   bool programs = true;
   bool tempos = true;            ///< Tempo tokens
   bool time_signatures = false;  ///< TimeSig tokens: bars follow the meter of the file
+  bool rests = false;            ///< Rest tokens for time in which nothing sounds
+  bool sustain_pedals = false;   ///< Pedal and PedalOff tokens
+  /// With sustain_pedals: Pedal and Duration tokens in place of Pedal and PedalOff
+  bool sustain_pedal_duration = false;
+  bool pitch_bends = false;  ///< PitchBend tokens
 };
 
-/// The tokens of MidiTok 3 with use_programs, use_tempos and use_time_signatures as here, and
-/// otherwise its defaults, with the same names and ids: PAD, BOS, EOS, MASK; pitches 21 to 109; 32
+/// The tokens of MidiTok 3 with the options here, whose names there begin with use_, and otherwise
+/// its defaults, with the same names and ids: PAD, BOS, EOS, MASK; pitches 21 to 109; 32
 /// velocities; durations and time shifts of 1/8 beat up to 4 beats and of 1/4 beat up to 12; drums
 /// 27 to 88; 32 tempos from 40 to 250; programs 0 to 127, and −1 for drums; the meters 3/8, 6/8,
-/// 12/8, and 1/4 to 6/4. Without time signatures a bar has four beats.
+/// 12/8, and 1/4 to 6/4; rests of 1/8 beat to 12 beats; a pedal per program; 32 bends. Without time
+/// signatures a bar has four beats.
 ///
 /// encode() ignores meters without a token (see warnings()), and a meter that begins inside a bar
-/// begins with the next bar. decode() ignores meters inside a bar. encode() rounds starts to eighths of a beat, and durations, velocities and tempos to the
-/// nearest token; notes outside of the pitch range are left out. Instruments with the same program
-/// are merged. Notes at the same time are ordered by instrument, and instruments by track, channel
-/// and program. BOS is not written; MidiTok does not write EOS either.
+/// begins with the next bar. decode() ignores meters inside a bar. encode() rounds starts to
+/// eighths of a beat, and durations, velocities and tempos to the nearest token; notes outside of
+/// the pitch range are left out. Instruments with the same program are merged. Notes at the same
+/// time are ordered by instrument, and instruments by track, channel and program. BOS is not
+/// written; MidiTok does not write EOS either.
 class EventTokenizer : public Tokenizer {
  public:
-  /// Creates a tokenizer with any name.
+  /// Creates a tokenizer with any name. Throws Error for sustain_pedal_duration without
+  /// sustain_pedals.
   explicit EventTokenizer(std::string name_, const EventTokenizerOptions& options = {});
   ~EventTokenizer() override;
 

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <set>
 
 namespace stretto::music {
 namespace {
 
 // A time as MidiTok writes it: beats, parts, and parts per beat.
-std::string time_name(int64_t eighths) {
-  const int64_t parts = eighths < 4 * event_parts ? 8 : 4;
+std::string time_name(int64_t eighths, int64_t parts) {
   return std::to_string(eighths / event_parts) + "." +
          std::to_string(eighths % event_parts * parts / event_parts) + "." + std::to_string(parts);
 }
@@ -33,6 +33,25 @@ const std::vector<int64_t>& event_times() {
     for (int64_t i = 1; i <= 12 * event_parts; i += i < 4 * event_parts ? 1 : 2)
       eighths.push_back(i);
     return eighths;
+  }();
+  return all;
+}
+
+const std::vector<int64_t>& event_rests() {
+  static const auto all = [] {
+    std::vector<int64_t> eighths;
+    for (int64_t i = 1; i <= 12 * event_parts; i += i < 8 ? 1 : i < 16 ? 2 : 4)
+      eighths.push_back(i);
+    return eighths;
+  }();
+  return all;
+}
+
+const std::vector<int>& event_bends() {
+  static const auto all = [] {
+    std::vector<int> values;
+    for (int i = 0; i < 32; ++i) values.push_back(int(std::floor(-8192 + i * 16383.0 / 31)));
+    return values;
   }();
   return all;
 }
@@ -63,19 +82,29 @@ EventVocabulary::EventVocabulary(const EventTokenizerOptions& o) {
   for (int i = 0; i < n_event_velocities; ++i)
     add_number("Velocity", EventKind::velocity, event_velocity(i));
   for (const int64_t eighths : event_times())
-    add("Duration_" + time_name(eighths), EventKind::duration, int(eighths));
+    add("Duration_" + time_name(eighths, eighths < 32 ? 8 : 4), EventKind::duration, int(eighths));
   const int positions = event_parts * (o.time_signatures ? 12 : 4);  // of the longest bar
   for (int i = 0; bars && i < positions; ++i) add_number("Position", EventKind::position, i);
   for (size_t i = 0; !bars && i < event_times().size(); ++i)
-    add("TimeShift_" + time_name(event_times()[i]), EventKind::shift, int(event_times()[i]));
+    add("TimeShift_" + time_name(event_times()[i], i < 31 ? 8 : 4), EventKind::shift,
+        int(event_times()[i]));
   for (int p = lowest_event_drum; p <= highest_event_drum; ++p)
     add_number("PitchDrum", EventKind::drum, p);
+  for (size_t i = 0; o.rests && i < event_rests().size(); ++i)
+    add("Rest_" + time_name(event_rests()[i], i < 7    ? 8
+                                              : i < 11 ? 4
+                                                       : 2),
+        EventKind::rest, int(event_rests()[i]));
   for (int i = 0; o.tempos && i < n_event_tempos; ++i)
     add("Tempo_" + tempo_name(event_tempo(i)), EventKind::tempo, i);
-  for (int i = 0; o.programs && i < 128; ++i) add_number("Program", EventKind::program, i);
-  if (o.programs) add_number("Program", EventKind::program, drums_program);
+  if (o.programs) add_programs("Program", EventKind::program, true);
   for (size_t i = 0; o.time_signatures && i < event_meters().size(); ++i)
     add("TimeSig_" + meter_name(event_meters()[i]), EventKind::meter, int(i));
+  if (o.sustain_pedals) add_programs("Pedal", EventKind::pedal, o.programs);
+  if (o.sustain_pedals && !o.sustain_pedal_duration)
+    add_programs("PedalOff", EventKind::pedal_off, o.programs);
+  for (size_t i = 0; o.pitch_bends && i < event_bends().size(); ++i)
+    add_number("PitchBend", EventKind::bend, event_bends()[i]);
 }
 
 void EventVocabulary::add(std::string name, EventKind kind, int value) {
@@ -86,6 +115,12 @@ void EventVocabulary::add(std::string name, EventKind kind, int value) {
 
 void EventVocabulary::add_number(const std::string& type, EventKind kind, int value) {
   add(type + "_" + std::to_string(value), kind, value);
+}
+
+// One word, or one for each program and for drums.
+void EventVocabulary::add_programs(const std::string& type, EventKind kind, bool all) {
+  for (int i = 0; i < (all ? 128 : 1); ++i) add_number(type, kind, i);
+  if (all) add_number(type, kind, drums_program);
 }
 
 int64_t EventVocabulary::id(const std::string& name) const {
@@ -111,14 +146,23 @@ void EventClock::see(const EventWord& word) {
       now_ = time_of(word.value);
       begun_ = true;
       break;
+    case EventKind::rest:
+      now_ = std::max(now_, end_) + word.value * grid_.part();
+      if (bars_) bar_start_ = now_ - (now_ - meter_start_) % grid_.bar();
+      begun_ = true;
+      break;
     case EventKind::meter:
       if (!at_bar()) break;
       grid_.meter = event_meters()[size_t(word.value)];
       meter_start_ = now_;
       break;
-    default:
+    case EventKind::duration:
+      if (in_note_) end_ = std::max(end_, now_ + word.value * grid_.part());
       break;
+    default:
+      end_ = std::max(end_, now_);
   }
+  in_note_ = word.kind == EventKind::velocity;
 }
 
 namespace {
@@ -137,10 +181,12 @@ class EventGrammar : public Grammar {
     if (token < 0 || token >= words_->size()) return;
     last_ = words_->word(token);
     clock_.see(last_);
-    if (last_.kind == EventKind::bar) placed_ = false;
+    if (last_.kind == EventKind::bar || last_.kind == EventKind::rest) placed_ = false;
     if (last_.kind == EventKind::position) placed_ = true;
     if (last_.kind == EventKind::program) drums_ = last_.value == drums_program;
-    if (last_.kind == EventKind::bar) begun_ = true;
+    if (last_.kind == EventKind::bar || last_.kind == EventKind::rest) begun_ = true;
+    if (last_.kind == EventKind::pedal) down_.insert(last_.value);
+    if (last_.kind == EventKind::pedal_off) down_.erase(last_.value);
   }
 
   std::vector<int64_t> forbidden() const override {
@@ -155,14 +201,18 @@ class EventGrammar : public Grammar {
     const bool bars = options_.time == EventTime::bars;
     const bool in_note = last_.kind == EventKind::pitch || last_.kind == EventKind::drum;
     if (in_note) return next.kind == EventKind::velocity;
-    if (last_.kind == EventKind::velocity) return next.kind == EventKind::duration;
+    if (last_.kind == EventKind::velocity ||
+        (last_.kind == EventKind::pedal && options_.sustain_pedal_duration))
+      return next.kind == EventKind::duration;
     if (last_.kind == EventKind::program)
-      return next.kind == (drums_ ? EventKind::drum : EventKind::pitch);
+      return next.kind == (drums_ ? EventKind::drum : EventKind::pitch) ||
+             next.kind == EventKind::bend;
     if (last_.kind == EventKind::bar && options_.time_signatures)
       return next.kind == EventKind::meter;
     const bool placed = !bars || placed_;  // events need a position
     switch (next.kind) {
       case EventKind::bar:
+      case EventKind::rest:
         return last_.kind != EventKind::position;
       case EventKind::position:
         return begun_ && last_.kind != EventKind::position && in_bar(next.value);
@@ -171,12 +221,18 @@ class EventGrammar : public Grammar {
       case EventKind::program:
         return placed;
       case EventKind::pitch:
+      case EventKind::bend:
         return placed && !options_.programs;
+      case EventKind::pedal:
+        return placed && (options_.sustain_pedal_duration || !down_.contains(next.value));
+      case EventKind::pedal_off:
+        return placed && down_.contains(next.value);
       case EventKind::tempo:
         return last_.kind == EventKind::position || last_.kind == EventKind::shift ||
-               (!bars && (last_.kind == EventKind::meter || last_.kind == EventKind::special));
+               (!bars && (last_.kind == EventKind::meter || last_.kind == EventKind::rest ||
+                          last_.kind == EventKind::special));
       case EventKind::meter:
-        return !bars && may_change_meter(event_meters()[size_t(next.value)]);
+        return may_change_meter(event_meters()[size_t(next.value)]);
       default:
         return false;
     }
@@ -190,8 +246,9 @@ class EventGrammar : public Grammar {
   }
 
   bool may_change_meter(const EventMeter& meter) const {
-    if (last_.kind == EventKind::special) return clock_.now() == 0;
-    return last_.kind == EventKind::shift && clock_.at_bar() && meter != clock_.grid().meter;
+    if (last_.kind == EventKind::special) return options_.time == EventTime::shifts;
+    return (last_.kind == EventKind::shift || last_.kind == EventKind::rest) && clock_.at_bar() &&
+           meter != clock_.grid().meter;
   }
 
   std::shared_ptr<const EventVocabulary> words_;
@@ -200,6 +257,7 @@ class EventGrammar : public Grammar {
   EventClock clock_;
   bool placed_ = false;  // at a position
   bool begun_ = false, drums_ = false;
+  std::set<int> down_;  // pedals, by program
 };
 
 }  // namespace

@@ -14,17 +14,21 @@ namespace stretto::music {
 
 /// Kinds of words, with the meaning of EventWord::value.
 enum class EventKind {
-  special,   // 0 to 3: PAD, BOS, EOS, MASK
-  bar,       // 0
-  pitch,     // MIDI note number
-  velocity,  // 1 to 127
-  duration,  // eighths of a beat
-  shift,     // eighths of a beat
-  position,  // eighths of a beat
-  drum,      // MIDI note number
-  tempo,     // index, see event_tempo()
-  program,   // 0 to 127; −1: drums
-  meter      // index into event_meters()
+  special,    // 0 to 3: PAD, BOS, EOS, MASK
+  bar,        // 0
+  pitch,      // MIDI note number
+  velocity,   // 1 to 127
+  duration,   // eighths of a beat
+  shift,      // eighths of a beat
+  position,   // eighths of a beat
+  drum,       // MIDI note number
+  tempo,      // index, see event_tempo()
+  program,    // 0 to 127; −1: drums
+  meter,      // index into event_meters()
+  rest,       // eighths of a beat
+  pedal,      // as program; the sustain pedal goes down
+  pedal_off,  // as program
+  bend        // −8192 to 8191
 };
 
 /// A word of the vocabulary.
@@ -50,6 +54,10 @@ inline constexpr int common_time = 8;  // of event_meters(): 4/4, the meter of f
 
 /// The durations and time shifts in eighths of a beat, in ascending order.
 const std::vector<int64_t>& event_times();
+/// The rests in eighths of a beat, in ascending order.
+const std::vector<int64_t>& event_rests();
+/// The pitch bends in ascending order.
+const std::vector<int>& event_bends();
 /// The meters that have tokens, in the order of their ids.
 const std::vector<EventMeter>& event_meters();
 /// The index of a meter; −1 if it has no token.
@@ -76,6 +84,7 @@ class EventVocabulary {
  private:
   void add(std::string name, EventKind kind, int value);
   void add_number(const std::string& type, EventKind kind, int value);
+  void add_programs(const std::string& type, EventKind kind, bool all);
 
   std::vector<EventWord> words_;
   std::map<std::string, int64_t> ids_;
@@ -112,7 +121,9 @@ class EventClock {
   bool bars_;
   EventGrid grid_;
   int64_t now_ = 0, bar_start_ = 0, meter_start_ = 0;
+  int64_t end_ = 0;     // of all notes so far; rests begin there
   bool begun_ = false;  // a bar
+  bool in_note_ = false;
 };
 
 /// Returns the grammar of EventTokenizer.

@@ -52,6 +52,8 @@ struct ControlChange {
   bool operator==(const ControlChange&) const = default;
 };
 
+inline constexpr int sustain_pedal = 64;  ///< the controller
+
 /// True for all sound off (120) and all notes off with its variants (123 to 127: omni and mono
 /// modes), which end the notes of a channel.
 constexpr bool ends_notes(int controller) { return controller == 120 || controller >= 123; }

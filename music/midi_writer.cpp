@@ -61,6 +61,21 @@ void validate(const Track& track, size_t index) {
     check(note.pitch >= 0 && note.pitch <= 127, "pitch", note.pitch, "0 to 127");
     check(note.velocity >= 1 && note.velocity <= 127, "velocity", note.velocity, "1 to 127");
   }
+  for (const ControlMark& control : track.controls) {
+    const std::string name = place + "has a control ";
+    require(control.tick >= 0 && control.tick <= max_variable_length, name, "at tick ",
+            control.tick, "; expected 0 to 2^28 - 1");
+    require(control.controller >= 0 && control.controller <= 119, name, control.controller,
+            "; expected 0 to 119");
+    require(control.value >= 0 && control.value <= 127, name, "of value ", control.value,
+            "; expected 0 to 127");
+  }
+  for (const BendMark& bend : track.bends) {
+    require(bend.tick >= 0 && bend.tick <= max_variable_length, place, "has a bend at tick ",
+            bend.tick, "; expected 0 to 2^28 - 1");
+    require(bend.value >= -8192 && bend.value <= 8191, place, "has a bend of ", bend.value,
+            "; expected -8192 to 8191");
+  }
 }
 
 /// The events of one track, which may be added in any order.
@@ -110,6 +125,14 @@ class TrackEvents {
 
 std::string message(int status, int first, int second) {
   return {char(status), char(first), char(second)};
+}
+
+std::string control_bytes(int channel, int controller, int value) {
+  return message(0xB0 | channel, controller, value);
+}
+
+std::string bend_bytes(int channel, int value) {
+  return message(0xE0 | channel, (value + 8192) & 0x7F, (value + 8192) >> 7);
 }
 
 std::string tempo_bytes(double quarters_per_minute) {
@@ -187,6 +210,10 @@ std::vector<TrackEvents> note_tracks(const Song& song) {
     if (!at.note) {
       to.add_meta(0, 0x03, track.name);
       to.add(0, TrackEvents::names, set_program);
+      for (const ControlMark& c : track.controls)
+        to.add(c.tick, TrackEvents::settings, control_bytes(track.channel, c.controller, c.value));
+      for (const BendMark& bend : track.bends)
+        to.add(bend.tick, TrackEvents::settings, bend_bytes(track.channel, bend.value));
       continue;
     }
     if (changed) to.add(at.tick, TrackEvents::starts, set_program);
@@ -332,12 +359,10 @@ void add_signatures(const MidiFile& file, std::vector<TrackEvents>& tracks) {
 void add_controls(const MidiFile& file, std::vector<TrackEvents>& tracks) {
   for (const ControlChange& c : file.controls)
     tracks[size_t(c.track)].add(c.tick, TrackEvents::settings,
-                                message(0xB0 | c.channel, c.controller, c.value));
-  for (const PitchBend& bend : file.pitch_bends) {
-    const int value = bend.value + 8192;
+                                control_bytes(c.channel, c.controller, c.value));
+  for (const PitchBend& bend : file.pitch_bends)
     tracks[size_t(bend.track)].add(bend.tick, TrackEvents::settings,
-                                   message(0xE0 | bend.channel, value & 0x7F, value >> 7));
-  }
+                                   bend_bytes(bend.channel, bend.value));
 }
 
 // A program is set before the first note of a channel in a track, and before a note if the last

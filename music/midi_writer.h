@@ -16,13 +16,28 @@ struct Note {
   int velocity;  ///< 1 to 127
 };
 
+/// A controller set to a value, such as the sustain pedal (64; down from value 64 on).
+struct ControlMark {
+  int tick;        ///< 0 or more
+  int controller;  ///< 0 to 119
+  int value;       ///< 0 to 127
+};
+
+/// The bend of a track's channel, from a tick on.
+struct BendMark {
+  int tick;   ///< 0 or more
+  int value;  ///< −8192 to 8191; 0 is none
+};
+
 /// The notes of one instrument. Tracks may share a channel: before each of their notes the channel
 /// is set to the track's program if another track has changed it.
 struct Track {
-  std::string name;         ///< at most 1000 bytes
-  int channel;              ///< 0 to 15; 9 is the drums
-  int program;              ///< the General MIDI instrument, 0 to 127
-  std::vector<Note> notes;  ///< in any order
+  std::string name;                        ///< at most 1000 bytes
+  int channel;                             ///< 0 to 15; 9 is the drums
+  int program;                             ///< the General MIDI instrument, 0 to 127
+  std::vector<Note> notes;                 ///< in any order
+  std::vector<ControlMark> controls = {};  ///< in any order; of one tick in this order
+  std::vector<BendMark> bends = {};        ///< likewise
 };
 
 /// The tempo from a tick on.
@@ -38,8 +53,8 @@ struct MeterMark {
   int denominator;  ///< a power of two, 1 to 32768
 };
 
-/// Music to be written, in 4/4 time up to the first of `meters`. If notes of one pitch and channel overlap in a track, they
-/// are read back with the ends in the order of their starts.
+/// Music to be written, in 4/4 time up to the first of `meters`. If notes of one pitch and channel
+/// overlap in a track, they are read back with the ends in the order of their starts.
 struct Song {
   int ticks_per_quarter = 480;         ///< 1 to 32767
   double quarters_per_minute = 80;     ///< the tempo at the start

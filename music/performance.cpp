@@ -11,7 +11,7 @@
 namespace stretto::music {
 namespace {
 
-constexpr int sustain = 64, sostenuto = 66, hold = 69;  // controllers
+constexpr int sustain = sustain_pedal, sostenuto = 66, hold = 69;  // controllers
 constexpr int all_sound_off = 120, reset_controllers = 121;
 constexpr int longest_shift = 100;
 constexpr int64_t last_time = 20'000'000;  // later events are not decoded: 55 hours

@@ -221,6 +221,10 @@ std::shared_ptr<const Tokenizer> tokenizer(const std::string& name, const Tokeni
   require_option(!o.pedal || name == "performance", "pedal");
   require_option(!o.chords || name == "remi", "chords");
   require_option(!o.time_signatures || events, "time_signatures");
+  require_option(!o.rests || events, "rests");
+  require_option(!o.sustain_pedals || events, "sustain_pedals");
+  require_option(!o.sustain_pedal_duration || events, "sustain_pedal_duration");
+  require_option(!o.pitch_bends || events, "pitch_bends");
   if (name == "remi") return std::make_shared<RemiTokenizer>(o.chords);
   if (name == "performance") return std::make_shared<PerformanceTokenizer>(o.pedal);
   if (events)
@@ -228,7 +232,11 @@ std::shared_ptr<const Tokenizer> tokenizer(const std::string& name, const Tokeni
         name, EventTokenizerOptions{
                   .time = name == "remi-multitrack" ? EventTime::bars : EventTime::shifts,
                   .programs = name != "tsd",
-                  .time_signatures = o.time_signatures});
+                  .time_signatures = o.time_signatures,
+                  .rests = o.rests,
+                  .sustain_pedals = o.sustain_pedals,
+                  .sustain_pedal_duration = o.sustain_pedal_duration,
+                  .pitch_bends = o.pitch_bends});
   std::string names;
   for (const std::string& known : tokenizer_names()) names += (names.empty() ? "" : ", ") + known;
   fail("tokenizer", "unknown tokenizer ", name, "; expected ", names);

@@ -123,8 +123,14 @@ std::function<void(std::span<double> logits, const std::vector<int64_t>& sequenc
 struct TokenizerOptions {
   bool pedal = false;   ///< performance: notes last while the sustain pedal is down
   bool chords = false;  ///< remi: chords are recognized (chords.h)
-  /// tsd, tsd-multitrack, remi-multitrack: bars follow the meter of the file
-  bool time_signatures = false;
+  /// Of tsd, tsd-multitrack and remi-multitrack; see EventTokenizerOptions
+  /// @{
+  bool time_signatures = false;         ///< bars follow the meter of the file
+  bool rests = false;                   ///< Rest tokens
+  bool sustain_pedals = false;          ///< Pedal and PedalOff tokens
+  bool sustain_pedal_duration = false;  ///< Pedal and Duration tokens
+  bool pitch_bends = false;             ///< PitchBend tokens
+  /// @}
   bool operator==(const TokenizerOptions&) const = default;
 };
 

@@ -26,13 +26,19 @@ inline std::string text(const Tokenizer& tokens, std::vector<int64_t> ids) {
 /// Returns tokenizers with all combinations of options.
 inline std::vector<EventTokenizer> all_event_tokenizers() {
   std::vector<EventTokenizer> all;
-  for (int i = 0; i < 16; ++i)
+  for (int i = 0; i < 192; ++i) {
+    const int pedals = i / 64;  // none, on and off, duration
     all.emplace_back(
         "options " + std::to_string(i),
         EventTokenizerOptions{.time = (i & 1) != 0 ? EventTime::bars : EventTime::shifts,
                               .programs = (i & 2) != 0,
                               .tempos = (i & 4) != 0,
-                              .time_signatures = (i & 8) != 0});
+                              .time_signatures = (i & 8) != 0,
+                              .rests = (i & 16) != 0,
+                              .sustain_pedals = pedals > 0,
+                              .sustain_pedal_duration = pedals > 1,
+                              .pitch_bends = (i & 32) != 0});
+  }
   return all;
 }
 
@@ -71,10 +77,16 @@ inline void add_random_meters(Song& song, uint64_t seed) {
   }
 }
 
-/// Returns a random song with meters.
+/// Returns a random song with meters, pedals and bends.
 inline Song song_with_everything(uint64_t seed) {
   Song song = random_song(seed);
   add_random_meters(song, seed);
+  examples::PortableRandom random(seed);
+  for (Track& track : song.tracks)
+    for (int i = random.below(8); i > 0; --i) {
+      track.controls.push_back({random.below(20000), sustain_pedal, random.below(128)});
+      track.bends.push_back({random.below(20000), random.below(16384) - 8192});
+    }
   return song;
 }
 
