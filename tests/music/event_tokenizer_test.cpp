@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -10,6 +11,8 @@
 
 #include "tests/music/event_songs.h"
 #include "tests/support/catch.h"
+#include "tests/support/data_folder.h"
+#include "tests/support/temp_dir.h"
 
 namespace {
 
@@ -196,6 +199,37 @@ TEST_CASE("More than fifteen instruments share channels", "[music]") {
   const MidiFile file = parsed(song);
   for (const MidiNote& note : file.notes)
     if (note.channel != drum_channel) CHECK(note.program == note.track - 2);
+}
+
+// The checksums are those of the ids of MidiTok 3.1, of all files: the sum of their FNV-1a hashes.
+TEST_CASE("Event tokens of 391 performances have the checksums of MidiTok", "[music][data]") {
+  const std::string packed = data_path("midi/asap.tar.gz");
+  STRETTO_NEEDS_DATA(packed);
+  const TempDir folder;
+  REQUIRE(std::system(("tar xzf '" + packed + "' -C '" + folder.str() + "'").c_str()) == 0);
+  const EventTokenizer remi("", {.time = EventTime::bars, .time_signatures = true});
+  const EventTokenizer tsd("", {.time_signatures = true,
+                                .rests = true,
+                                .sustain_pedals = true,
+                                .sustain_pedal_duration = true,
+                                .pitch_bends = true});
+  uint64_t sums[2] = {};
+  int files = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.str())) {
+    if (entry.path().extension() != ".mid") continue;
+    const MidiFile file = read_midi(entry.path().string());
+    ++files;
+    for (size_t i = 0; i < 2; ++i) {
+      uint64_t hash = 0xcbf29ce484222325;
+      const EventTokenizer& tokens = i == 0 ? remi : tsd;
+      for (const int64_t id : tokens.encode(file))
+        if (id != tokens.end) hash = (hash ^ uint64_t(id)) * 0x100000001b3;
+      sums[i] += hash;
+    }
+  }
+  CHECK(files == 391);
+  CHECK(sums[0] == 0xf12be38fb07fb384);
+  CHECK(sums[1] == 0x436902bc887b0d56);
 }
 
 // Compares with a file that tests/music/miditok_expected.py wrote.
