@@ -9,6 +9,7 @@
 // | `remi-multitrack` | bars, positions, programs: all instruments and drums | MidiTok |
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -131,7 +132,7 @@ struct TokenizerOptions {
   bool sustain_pedal_duration = false;  ///< Pedal and Duration tokens
   bool pitch_bends = false;             ///< PitchBend tokens
   /// @}
-  bool operator==(const TokenizerOptions&) const = default;
+  auto operator<=>(const TokenizerOptions&) const = default;
 };
 
 /// Returns the names that tokenizer() accepts.

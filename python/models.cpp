@@ -84,7 +84,13 @@ Returned call_logits(Arguments& a) {
 
 Returned call_music_tokenizer(Arguments& a) {
   const MusicTokenizer tokenizer = music::tokenizer(
-      a.get<std::string>("name"), {.pedal = a.get<bool>("pedal"), .chords = a.get<bool>("chords")});
+      a.get<std::string>("name"), {.pedal = a.get<bool>("pedal"),
+                                   .chords = a.get<bool>("chords"),
+                                   .time_signatures = a.get<bool>("time_signatures"),
+                                   .rests = a.get<bool>("rests"),
+                                   .sustain_pedals = a.get<bool>("sustain_pedals"),
+                                   .sustain_pedal_duration = a.get<bool>("sustain_pedal_duration"),
+                                   .pitch_bends = a.get<bool>("pitch_bends")});
   std::string names;
   for (int64_t id = 0; id < tokenizer->size(); ++id)
     names += (id > 0 ? ", " : "") + quoted_json(tokenizer->token_name(id));

@@ -3,7 +3,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <tuple>
+#include <utility>
 
 #include "examples/common/settings.h"
 
@@ -13,9 +13,18 @@ void PianoSettings::check() const {
   check_each(*this);
   check_model();
   check_position(positions());
-  require(tokens == "performance" || (stretch == 0 && !pedal),
-          std::string(pedal ? "--pedal" : "--stretch") + ": needs --tokens performance");
-  require(tokens == "remi" || !chords, "--chords: needs --tokens remi");
+  const music::TokenizerOptions& o = token_options;
+  require(tokens == "performance" || (stretch == 0 && !o.pedal),
+          std::string(o.pedal ? "--pedal" : "--stretch") + ": needs --tokens performance");
+  require(tokens == "remi" || !o.chords, "--chords: needs --tokens remi");
+  for (const auto& [given, option] : {std::pair{o.time_signatures, "--time-signatures"},
+                                      {o.rests, "--rests"},
+                                      {o.sustain_pedals, "--sustain-pedals"},
+                                      {o.pitch_bends, "--pitch-bends"}})
+    require(!given || (tokens != "remi" && tokens != "performance"),
+            std::string(option) + ": needs --tokens tsd, tsd-multitrack or remi-multitrack");
+  require(o.sustain_pedals || !o.sustain_pedal_duration,
+          "--sustain-pedal-duration: needs --sustain-pedals");
   require(!infill || language().bar >= 0,
           "--infill: needs tokens with bars, such as --tokens remi");
   require(!infill || !pack, "--infill: needs --pack 0");
@@ -27,12 +36,12 @@ void PianoSettings::check() const {
 
 const music::Tokenizer& PianoSettings::language() const {
   static std::mutex mutex;
-  static std::map<std::tuple<std::string, bool, bool>, std::shared_ptr<const music::Tokenizer>> all;
+  static std::map<std::pair<std::string, music::TokenizerOptions>,
+                  std::shared_ptr<const music::Tokenizer>>
+      all;
   const std::lock_guard lock(mutex);
-  std::shared_ptr<const music::Tokenizer>& entry = all[{tokens, pedal, chords}];
-  if (!entry)
-    entry =
-        plain_usage([&] { return music::tokenizer(tokens, {.pedal = pedal, .chords = chords}); });
+  std::shared_ptr<const music::Tokenizer>& entry = all[{tokens, token_options}];
+  if (!entry) entry = plain_usage([&] { return music::tokenizer(tokens, token_options); });
   return *entry;
 }
 

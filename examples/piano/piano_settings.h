@@ -24,9 +24,8 @@ struct PianoSettings : ModelSettings {
                       .out_of_range = "clip"} {}  // distances past training use the last row
 
   std::string tokens = "remi";  ///< see music::tokenizer()
-  bool pedal = false;           ///< performance: notes last while the sustain pedal is down
-  bool chords = false;          ///< remi: chords are recognized and have tokens
-  bool infill = false;          ///< half of the crops have bars moved to their end (infill.h)
+  music::TokenizerOptions token_options;
+  bool infill = false;  ///< half of the crops have bars moved to their end (infill.h)
 
   double init_std = 0;  ///< see LanguageModel::Options
 
@@ -42,8 +41,16 @@ struct PianoSettings : ModelSettings {
       [](const std::string& option, const std::string& name) {
         require_name(option, name, music::tokenizer_names());
       });
-    f("pedal", s.pedal, "Notes last while the sustain pedal is down (performance)", any_value);
-    f("chords", s.chords, "Recognize chords and write their tokens (remi)", any_value);
+    auto& o = s.token_options;
+    f("pedal", o.pedal, "Notes last while the sustain pedal is down (performance)", any_value);
+    f("chords", o.chords, "Recognize chords and write their tokens (remi)", any_value);
+    f("time_signatures", o.time_signatures,
+      "Bars follow the meter of the file (tsd, tsd-multitrack, remi-multitrack)", any_value);
+    f("rests", o.rests, "Tokens of rests (the same)", any_value);
+    f("sustain_pedals", o.sustain_pedals, "Tokens of sustain pedals (the same)", any_value);
+    f("sustain_pedal_duration", o.sustain_pedal_duration,
+      "Pedals have durations; needs --sustain-pedals", any_value);
+    f("pitch_bends", o.pitch_bends, "Tokens of pitch bends (the same)", any_value);
     f("infill", s.infill,
       "Learn to fill in missing bars too, and write bars 5 to 8 of held-out pieces, given bars 1 "
       "to "

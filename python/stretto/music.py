@@ -9,7 +9,8 @@ from ._models import ids_array, ids_list
 class Tokenizer:
     """A tokenization by its name: remi, performance, tsd, tsd-multitrack or remi-multitrack.
 
-    `token_names` are the names of the ids. Options: `pedal` (performance), `chords` (remi).
+    `token_names` are the names of the ids. Options: `pedal` (performance), `chords` (remi); and, of the other
+    three, `time_signatures`, `rests`, `sustain_pedals`, `sustain_pedal_duration` and `pitch_bends`.
     """
 
     def __init__(self, name, **options):

@@ -165,8 +165,9 @@ TEST_CASE("invalid settings of piano music are rejected with their names", "[exa
   CHECK(refusal("remi", [](S s) { s.features = 7; }) ==
         "--features 7: hyperbolic features come in pairs");
   CHECK(refusal("remi", [](S s) { s.stretch = 1; }) == "--stretch: needs --tokens performance");
-  CHECK(refusal("remi", [](S s) { s.pedal = true; }) == "--pedal: needs --tokens performance");
-  CHECK(refusal("performance", [](S s) { s.pedal = true; }) == "(nothing thrown)");
+  CHECK(refusal("remi", [](S s) { s.token_options.pedal = true; }) ==
+        "--pedal: needs --tokens performance");
+  CHECK(refusal("performance", [](S s) { s.token_options.pedal = true; }) == "(nothing thrown)");
   CHECK(refusal("remi", [](S s) { s.norm = "none"; }) ==
         "--norm none: accepted values are post, pre");
   CHECK_THAT(
@@ -180,7 +181,13 @@ TEST_CASE("invalid settings of piano music are rejected with their names", "[exa
   CHECK(refusal("words", [](S) {}) ==
         "--tokens words: accepted values are performance, remi, remi-multitrack, tsd, "
         "tsd-multitrack");
-  CHECK(refusal("tsd", [](S s) { s.chords = true; }) == "--chords: needs --tokens remi");
+  CHECK(refusal("tsd", [](S s) { s.token_options.chords = true; }) ==
+        "--chords: needs --tokens remi");
+  CHECK(refusal("remi", [](S s) { s.token_options.time_signatures = true; }) ==
+        "--time-signatures: needs --tokens tsd, tsd-multitrack or remi-multitrack");
+  CHECK(refusal("tsd", [](S s) { s.token_options.sustain_pedal_duration = true; }) ==
+        "--sustain-pedal-duration: needs --sustain-pedals");
+  CHECK(refusal("tsd", [](S s) { s.token_options.time_signatures = true; }) == "(nothing thrown)");
   CHECK(refusal("tsd", [](S s) { s.infill = true; }) ==
         "--infill: needs tokens with bars, such as --tokens remi");
   CHECK(error_of<UsageError>([] { piano_settings("large", "remi", "sinusoid"); }) ==
