@@ -106,14 +106,15 @@ function words(run, m) {
     scoring: 'Training is complete; the final evaluation was still running when this page was written.'}[run.state];
 }
 
+// The page of a run; without metrics, of a program that only uses a trained model.
 function onePage(run) {
-  const m = measured(run);
-  const page = [element('header', {}, element('p', {class: 'eyebrow'}, 'Stretto · training report'),
+  const m = measured(run), trains = run.metrics.columns.length > 0;
+  const page = [element('header', {}, element('p', {class: 'eyebrow'}, trains ? 'Stretto · training report' : 'Stretto'),
     element('h1', {}, run.program, element('span', {class: 'state'}, stateNames[run.state] ?? run.state)),
     element('p', {class: 'soft'}, element('bdi', {}, run.name), element('br'), run.about),
-    words(run, m) ? element('p', {class: 'problem'}, words(run, m)) : null, facts(run, m))];
+    words(run, m) ? element('p', {class: 'problem'}, words(run, m)) : null, trains ? facts(run, m) : null)];
 
-  page.push(section(run.loss.title || 'Loss', (part) => {
+  if (trains) page.push(section(run.loss.title || 'Loss', (part) => {
     part.append(overStepsOrTime([m], (which, extra) => chart({title: 'Loss', yName: run.loss.unit, yShown: lossShown, ...axis(which, m), extra, references: run.loss.references,
       curves: [{name: 'training', x: along(m, which), y: m.train, color: colorOf(0)}, {name: 'validation', x: along(m, which), y: m.valid, color: colorOf(1)}]})));
     if (run.metrics.measured > run.metrics.rows.length)
@@ -127,14 +128,15 @@ function onePage(run) {
   for (const c of run.charts) page.push(section(c.title, (part) => part.append(element('p', {class: 'note'}, c.y),
     chart({title: c.title, xName: c.x, yName: c.y, yShown: lossShown, references: c.references, curves: c.curves.map((curve, i) => ({...curve, color: colorOf(i)}))}))));
   for (const group of run.maps) page.push(section(group.title, (part) => part.append(heatMaps(group))));
-  page.push(section('Speed and memory', (part) => part.append(speedAndMemory([{name: run.name, m, color: 0}]))));
+  if (trains) page.push(section('Speed and memory', (part) => part.append(speedAndMemory([{name: run.name, m, color: 0}]))));
   page.push(otherColumns([{name: run.name, m, color: 0}]));
   page.push(section('Reproduction', (part) => {
     part.append(element('p', {class: 'note'}, run.commands.length > 1 ? 'The commands of this run, in this order:' : 'The command of this run:'),
       ...run.commands.map(copied));
     const list = (settings) => element('dl', {class: 'settings'}, settings.map(([option, value, given]) =>
       element('div', {class: given ? 'set' : ''}, element('dt', {}, option), element('dd', {dir: 'auto'}, value === '' ? '–' : value))));
-    part.append(element('details', {}, element('summary', {}, `All ${run.settings.length} settings; those set on the command line are in bold`), list(run.settings)));
+    if (run.settings.length)
+      part.append(element('details', {}, element('summary', {}, `All ${run.settings.length} settings; those set on the command line are in bold`), list(run.settings)));
   }));
   page.push(element('footer', {}, `Written ${run.written} by stretto ${run.version}. This file is self-contained and needs no network.`));
   document.title = `${run.program} · ${run.name}`;

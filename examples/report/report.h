@@ -1,4 +1,4 @@
-// The page of a training, report.html, next to its other results: one file that needs no network
+// The page of a run, such as report.html of a training: one file that needs no network
 // and shows measurements, pictures, generated text and music, which can be played.
 #pragma once
 
