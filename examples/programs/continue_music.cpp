@@ -8,6 +8,8 @@
 #include <iostream>
 #include <optional>
 
+#include "core/available_memory.h"
+#include "core/storage.h"
 #include "examples/common/command_line.h"
 #include "examples/common/error.h"
 #include "examples/common/file.h"
@@ -78,7 +80,6 @@ class ContinueMusic {
       page.tables.push_back({"The prompt",
                              {"tokens", "nats per token"},
                              {{as_text(int64_t(given_.size())), fixed(loss, 3)}}});
-      write("prompt", "The prompt", given_);
     }
     for (int64_t i = 0; i < continuations_; ++i) {
       PianoWritingOptions writing = writing_;
@@ -92,6 +93,7 @@ class ContinueMusic {
       std::cout << "Wrote " << folder.path("continuation_" + number + ".mid") << ": "
                 << tokens.size() - given_.size() << " new tokens" << std::endl;
     }
+    if (!given_.empty()) write("prompt", "The prompt", given_);
     write_file_atomically(folder.path("continuations.html"), report_page(page));
     std::cout << "Wrote " << folder.path("continuations.html") << std::endl;
     return 0;
@@ -103,6 +105,7 @@ class ContinueMusic {
     as_usage([&] {
       const nn::SafetensorsFile file(file_);
       settings_ = settings_from_metadata<PianoSettings>(file.metadata(), file_, "train_music");
+      set_memory_limit(available_memory());
       model_.emplace(settings_.model());
       nn::load_weights(file, *model_);
       model_->to(nn::take_device("--device", device_));
@@ -167,7 +170,7 @@ class ContinueMusic {
     return std::count(tokens.begin(), tokens.end(), settings_.language().bar);
   }
   // A bound for tokens without bars, and for bars that never end.
-  int64_t most_tokens() const { return bars_ * 64; }
+  int64_t most_tokens() const { return bars_ * 128; }
 
   const OptionList* options_ = nullptr;
   std::string file_, prompt_, export_, out_ = "out/continued", device_ = "cpu";
