@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <compare>
 #include <map>
 #include <set>
 #include <tuple>
@@ -30,7 +29,11 @@ struct TimedMeter {
 struct Timed {
   int64_t start, duration;
   int value, velocity;
-  auto operator<=>(const Timed&) const = default;
+  bool operator==(const Timed&) const = default;
+  bool operator<(const Timed& o) const {
+    return std::tie(start, duration, value, velocity) <
+           std::tie(o.start, o.duration, o.value, o.velocity);
+  }
 };
 
 struct Instrument {

@@ -9,7 +9,6 @@
 // | `remi-multitrack` | bars, positions, programs: all instruments and drums | MidiTok |
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -132,7 +131,7 @@ struct TokenizerOptions {
   bool sustain_pedal_duration = false;  ///< Pedal and Duration tokens
   bool pitch_bends = false;             ///< PitchBend tokens
   /// @}
-  auto operator<=>(const TokenizerOptions&) const = default;
+  bool operator==(const TokenizerOptions&) const = default;
 };
 
 /// Returns the names that tokenizer() accepts.

@@ -96,6 +96,8 @@ PianoLibrary read_library(const PianoLibraryOptions& o, const music::Tokenizer& 
       plain_usage([&] { tokens.check_file(file, path); });
       (library.*part).push_back({names[i], tokens.encode(file)});
       library.damaged.add(names[i], file.warnings);
+      for (const std::string& warning : tokens.warnings(file))
+        library.warnings.push_back(names[i] + ": " + warning);
     } catch (const UsageError& e) {
       library.skipped.emplace_back(e.what());
     }

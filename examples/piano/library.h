@@ -17,10 +17,11 @@ struct PianoPiece {
 
 struct PianoLibrary {
   std::vector<PianoPiece> train, valid, test;
-  std::vector<std::string> skipped;  ///< the reason, for each file that is not a piano piece
-  MidiDefects damaged;               ///< defects of files that were read nevertheless
-  std::string locked;                ///< see MidiFiles::locked_text
-  int64_t left_out = 0;              ///< number of files that are not in the table
+  std::vector<std::string> skipped;   ///< the reason, for each file that is not a piano piece
+  MidiDefects damaged;                ///< defects of files that were read nevertheless
+  std::vector<std::string> warnings;  ///< "FILE: …" for what has no token (Tokenizer::warnings)
+  std::string locked;                 ///< see MidiFiles::locked_text
+  int64_t left_out = 0;               ///< number of files that are not in the table
 };
 
 struct PianoLibraryOptions {

@@ -185,6 +185,9 @@ void PianoProgram::begin() {
               << ", the first: " << library_.skipped.front();
   if (!library_.locked.empty()) std::cout << "; " << library_.locked;
   if (library_.damaged.files() > 0) std::cout << "; " << library_.damaged.text();
+  if (!library_.warnings.empty())
+    std::cout << "; " << counted(int64_t(library_.warnings.size()), "meter")
+              << " without a token, the first: " << library_.warnings.front();
   std::cout << ". " << settings.tokens << ", attention " << settings.attention << ", position "
             << settings.position << ", " << model_and_machine() << std::endl;
 }

@@ -1,9 +1,9 @@
 #include "examples/piano/piano_settings.h"
 
-#include <map>
 #include <memory>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "examples/common/settings.h"
 
@@ -36,13 +36,18 @@ void PianoSettings::check() const {
 
 const music::Tokenizer& PianoSettings::language() const {
   static std::mutex mutex;
-  static std::map<std::pair<std::string, music::TokenizerOptions>,
-                  std::shared_ptr<const music::Tokenizer>>
-      all;
+  struct Made {
+    std::string tokens;
+    music::TokenizerOptions options;
+    std::shared_ptr<const music::Tokenizer> tokenizer;
+  };
+  static std::vector<Made> all;
   const std::lock_guard lock(mutex);
-  std::shared_ptr<const music::Tokenizer>& entry = all[{tokens, token_options}];
-  if (!entry) entry = plain_usage([&] { return music::tokenizer(tokens, token_options); });
-  return *entry;
+  for (const Made& made : all)
+    if (made.tokens == tokens && made.options == token_options) return *made.tokenizer;
+  const auto made = plain_usage([&] { return music::tokenizer(tokens, token_options); });
+  all.push_back({tokens, token_options, made});
+  return *made;
 }
 
 nn::LanguageModel::Options PianoSettings::model() const {

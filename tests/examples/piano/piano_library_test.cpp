@@ -77,6 +77,22 @@ TEST_CASE("a library reports damaged files", "[examples][piano]") {
   CHECK_THAT(error_for, Containing("), 2.midi, more/1.midi …"));
 }
 
+TEST_CASE("a library names meters that have no token", "[examples][piano]") {
+  const TempDir folder;
+  const std::string data = folder.file("midi");
+  std::filesystem::create_directory(data);
+  for (const int beats : {3, 4, 9})
+    stretto::music::write_midi(
+        data + "/" + std::to_string(beats) + ".mid",
+        {.tracks = {{"", 0, 0, {{0, 480, 60, 60}}}}, .meters = {{0, beats, 8}}});
+  const auto meters = stretto::music::tokenizer("remi-multitrack", {.time_signatures = true});
+  const PianoLibrary all = read_library({.folder = data, .every = 2}, *meters);
+  REQUIRE(all.warnings.size() == 2);
+  CHECK_THAT(all.warnings[0], Containing("4.mid: ") && Containing("4/8 at tick 0 has no token"));
+  CHECK_THAT(all.warnings[1], Containing("9.mid: ") && Containing("9/8 at tick 0 has no token"));
+  CHECK(read_library({.folder = data, .every = 2}, remi()).warnings.empty());
+}
+
 TEST_CASE("a library has every MIDI file below a directory, sorted by name", "[examples][piano]") {
   TempDir folder;
   const std::string data = fill(folder, 7).file("midi");
