@@ -138,10 +138,11 @@ TEST_CASE("Any sequence of event tokens can be decoded", "[music]") {
 }
 
 TEST_CASE("Tokens that an event grammar allows are well-formed notes", "[music]") {
+  uint64_t seed = 3;
   for (const EventTokenizer& tokens : all_event_tokenizers()) {
     INFO(tokens.name);
-    PortableRandom random(3);
-    for (int round = 0; round < 5; ++round) {
+    PortableRandom random(seed++);
+    for (int round = 0; round < 2; ++round) {
       const auto grammar = tokens.grammar();
       std::vector<int64_t> ids{tokens.first};
       grammar->see(tokens.first);
