@@ -25,25 +25,22 @@ std::string meter_name(const EventMeter& meter) {
   return std::to_string(meter.numerator) + "/" + std::to_string(meter.denominator);
 }
 
+// Times up to 12 beats, in eighths of a beat; `step` is the distance of a time to the next one.
+std::vector<int64_t> times(int (*step)(int64_t time)) {
+  std::vector<int64_t> eighths;
+  for (int64_t i = 1; i <= 12 * event_parts; i += step(i)) eighths.push_back(i);
+  return eighths;
+}
+
 }  // namespace
 
 const std::vector<int64_t>& event_times() {
-  static const auto all = [] {
-    std::vector<int64_t> eighths;
-    for (int64_t i = 1; i <= 12 * event_parts; i += i < 4 * event_parts ? 1 : 2)
-      eighths.push_back(i);
-    return eighths;
-  }();
+  static const auto all = times([](int64_t time) { return time < 4 * event_parts ? 1 : 2; });
   return all;
 }
 
 const std::vector<int64_t>& event_rests() {
-  static const auto all = [] {
-    std::vector<int64_t> eighths;
-    for (int64_t i = 1; i <= 12 * event_parts; i += i < 8 ? 1 : i < 16 ? 2 : 4)
-      eighths.push_back(i);
-    return eighths;
-  }();
+  static const auto all = times([](int64_t time) { return time < 8 ? 1 : time < 16 ? 2 : 4; });
   return all;
 }
 
@@ -181,10 +178,10 @@ class EventGrammar : public Grammar {
     if (token < 0 || token >= words_->size()) return;
     last_ = words_->word(token);
     clock_.see(last_);
-    if (last_.kind == EventKind::bar || last_.kind == EventKind::rest) placed_ = false;
+    if (last_.kind == EventKind::bar || last_.kind == EventKind::rest)
+      placed_ = false, begun_ = true;
     if (last_.kind == EventKind::position) placed_ = true;
     if (last_.kind == EventKind::program) drums_ = last_.value == drums_program;
-    if (last_.kind == EventKind::bar || last_.kind == EventKind::rest) begun_ = true;
     if (last_.kind == EventKind::pedal) down_.insert(last_.value);
     if (last_.kind == EventKind::pedal_off) down_.erase(last_.value);
   }

@@ -32,14 +32,14 @@ void multiply(Registers& r) {
 template <class Registers, int products>
 void sum_tiles(const TileProduct& o) {
   constexpr int64_t next = tile_size * terms_of(products);
-  float* const c = o.c;
-  const int64_t ld = o.ldc, bytes = ld * int64_t(sizeof(float));
+  float *const c = o.c, *const lower = c + 16 * o.ldc;
+  const int64_t bytes = o.ldc * int64_t(sizeof(float));
   Registers r;
   if (o.add) {
     r.template load<0>(c, bytes);
     r.template load<1>(c + 16, bytes);
-    r.template load<2>(c + 16 * ld, bytes);
-    r.template load<3>(c + 16 * ld + 16, bytes);
+    r.template load<2>(lower, bytes);
+    r.template load<3>(lower + 16, bytes);
   } else {
     r.template zero<0>();
     r.template zero<1>();
@@ -58,8 +58,8 @@ void sum_tiles(const TileProduct& o) {
   }
   r.template store<0>(c, bytes);
   r.template store<1>(c + 16, bytes);
-  r.template store<2>(c + 16 * ld, bytes);
-  r.template store<3>(c + 16 * ld + 16, bytes);
+  r.template store<2>(lower, bytes);
+  r.template store<3>(lower + 16, bytes);
 }
 
 template <class Registers>

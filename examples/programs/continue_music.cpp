@@ -81,13 +81,15 @@ class ContinueMusic {
                              {"tokens", "nats per token"},
                              {{as_text(int64_t(given_.size())), fixed(loss, 3)}}});
     }
+    if (language.bar < 0)
+      writing_.bars = 0;
+    else
+      writing_.bars = bars_ + std::count(given_.begin(), given_.end(), language.bar);
+    writing_.tokens = 128 * bars_;  // for tokens without bars, and bars that never end
+    writing_.limit = settings_.cache_limit(settings_.positions(), 0);
     for (int64_t i = 0; i < continuations_; ++i) {
-      PianoWritingOptions writing = writing_;
-      writing.seed = nn::prompt_seed(seed_, i);
-      writing.bars = language.bar < 0 ? 0 : bars_of(given_) + bars_;
-      writing.tokens = most_tokens();
-      writing.limit = settings_.cache_limit(settings_.positions(), 0);
-      const std::vector<int64_t> tokens = write_piano(*model_, language, given_, writing);
+      writing_.seed = nn::prompt_seed(seed_, i);
+      const std::vector<int64_t> tokens = write_piano(*model_, language, given_, writing_);
       const std::string number = as_text(i + 1);
       write("continuation_" + number, "Continuation " + number, tokens);
       std::cout << "Wrote " << folder.path("continuation_" + number + ".mid") << ": "
@@ -165,12 +167,6 @@ class ContinueMusic {
     const int64_t n = int64_t(given_.size());
     return n < 2 ? 0 : nn::mean_loss(*model_, std::vector{nn::next_token_batch({given_}, n - 1)});
   }
-
-  int64_t bars_of(const std::vector<int64_t>& tokens) const {
-    return std::count(tokens.begin(), tokens.end(), settings_.language().bar);
-  }
-  // A bound for tokens without bars, and for bars that never end.
-  int64_t most_tokens() const { return bars_ * 128; }
 
   const OptionList* options_ = nullptr;
   std::string file_, prompt_, export_, out_ = "out/continued", device_ = "cpu";

@@ -40,10 +40,11 @@ class PianoModel {
 }  // namespace
 
 TEST_CASE("the piano model continues a piece", "[examples]") {
-  const std::filesystem::path path = testing::find_upwards("examples/models/piano.safetensors");
-  if (path.empty()) STRETTO_SKIP("examples/models/piano.safetensors is not above this folder");
+  const std::filesystem::path models = testing::find_upwards("examples/models");
+  if (models.empty()) STRETTO_SKIP("the model is in the source, which is not above this folder");
+  const std::string path = models / "piano.safetensors";
   CHECK(std::filesystem::file_size(path) <= 8'000'000);
-  PianoModel piano(path.string());
+  PianoModel piano(path);
   const music::Tokenizer& language = piano.settings.language();
   const testing::TempDir folder;
   music::write_midi(folder.file("piece.mid"), to_song(generate_chorales(5, 1, 1, 1).train.front()));
@@ -62,12 +63,13 @@ TEST_CASE("the piano model continues a piece", "[examples]") {
 }
 
 TEST_CASE("the piano model has the loss of its card", "[examples][data]") {
-  const std::filesystem::path path = testing::find_upwards("examples/models/piano.safetensors");
-  if (path.empty()) STRETTO_SKIP("examples/models/piano.safetensors is not above this folder");
+  const std::filesystem::path models = testing::find_upwards("examples/models");
+  if (models.empty()) STRETTO_SKIP("the model is in the source, which is not above this folder");
+  const std::string path = models / "piano.safetensors";
   const std::string packed = testing::data_path("midi/pop909.tar.gz"),
                     split = testing::data_path("midi/pop909.tsv");
   for (const std::string& needed : {packed, split}) STRETTO_NEEDS_DATA(needed);
-  PianoModel piano(path.string());
+  PianoModel piano(path);
   const music::Tokenizer& language = piano.settings.language();
   const testing::TempDir folder;
   const std::string command = "tar xzf '" + packed + "' -C '" + folder.str() + "'";
