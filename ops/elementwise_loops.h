@@ -9,10 +9,11 @@
 
 namespace stretto {
 
-/// True if loops over T are compiled for every instruction set (STRETTO_CLONES). False for dtypes
-/// that are rare in training.
+/// True if loops over T are compiled for every instruction set (STRETTO_CLONES). False for f64, which
+/// is for gradient checks, and for i32 and u8, which are rare in training.
 template <class T>
-constexpr bool has_clones = !std::is_same_v<T, int32_t> && !std::is_same_v<T, uint8_t>;
+constexpr bool has_clones =
+    !std::is_same_v<T, double> && !std::is_same_v<T, int32_t> && !std::is_same_v<T, uint8_t>;
 
 /// Computes y = F::value(a, b) for n elements, with strides sa, sb and 1.
 using BinaryRun = void (*)(const void* a, int64_t sa, const void* b, int64_t sb, void* y,
