@@ -135,7 +135,7 @@ void measure(const std::string& shape, const Work& w, const Settings& o) {
 template <class F>
 void both(const std::string& name, const std::string& shape, const Settings& o, F f,
           const Tensors& inputs, int forward_writes, const Tensors& backward_reads) {
-  const Tensor x = inputs[0];
+  const Tensor& x = inputs[0];
   const int64_t bytes = x.numel() * item_size(x.dtype());
   if (name.find(o.only) == std::string::npos) return;
   measure(shape,
