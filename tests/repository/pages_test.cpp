@@ -330,7 +330,7 @@ TEST_CASE("positions.md: options", "[repository][docs]") {
       nn::inkling_relative({.dim = 16, .extent = 1024, .bidirectional = true}),
       nn::relative_sinusoid({.clamp = 0}),  // clamp 0: no limit
       nn::bert_relative({.max_length = 512, .keys_too = true}),
-      nn::disentangled({.max_distance = 512, .buckets = 256}),  // v2, v3
+      nn::disentangled({.max_distance = 512, .buckets = 256}),  // DeBERTa v2 and v3
       nn::t5_bias({.buckets = 32, .max_distance = 128, .shared = true}),
       nn::alibi(),
       nn::kerple({.kind = nn::KerpleKind::power}),
