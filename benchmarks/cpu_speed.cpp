@@ -417,7 +417,7 @@ int serve() {
     }
     std::vector<double> times;
     const double end = steady_seconds() + seconds;
-    while (times.size() < 3 || steady_seconds() < end) {
+    while (times.empty() || steady_seconds() < end) {
       current.prepare();
       const double begin = steady_seconds();
       current.run();

@@ -37,7 +37,7 @@ parser.add_argument("--build", type=Path, default=root / "build/release")
 parser.add_argument("--before", type=Path, help="an earlier build, timed in the same rounds")
 parser.add_argument("--threads", type=int, default=2)
 parser.add_argument("--rounds", type=int, default=5)
-parser.add_argument("--seconds", type=float, default=0.4, help="time per case, round and library")
+parser.add_argument("--seconds", type=float, default=0.2, help="time per case, round and library; at least one run")
 parser.add_argument("--rows", default="", help="comma-separated parts of case names (default: all)")
 parser.add_argument("--eager", action="store_true", help="compare layers and gpt steps without torch.compile")
 o = parser.parse_args()
@@ -434,7 +434,7 @@ def timed(run, seconds):
     prepare = getattr(run, "prepare", lambda: None)
     times = []
     end = time.perf_counter() + seconds
-    while len(times) < 3 or time.perf_counter() < end:
+    while not times or time.perf_counter() < end:
         prepare()
         begin = time.perf_counter()
         run()
@@ -484,7 +484,7 @@ def main():
         if o.rows and not any(part in case for part in o.rows.split(",")):
             continue
         peers, peer_error = peers_of(case)
-        for run in peers.values():
+        for run in list(peers.values()) * 2:
             timed(run, 0)
         own_times, earlier, floors, peaks, peer_times = [], [], [], [], {name: [] for name in peers}
         for _ in range(o.rounds):

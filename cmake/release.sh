@@ -16,7 +16,7 @@ trap 'rm -rf "$scratch"' EXIT
 git clone -q . "$scratch/source"  # without what is not committed
 cd "$scratch/source"
 
-cmake --preset release -D STRETTO_CUDA=OFF -D STRETTO_TESTS=OFF >/dev/null
+cmake --preset release -D STRETTO_CUDA=OFF -D STRETTO_TESTS=OFF -D STRETTO_BENCHMARKS=OFF >/dev/null
 cmake --build --preset release
 cpack --preset release -B "$scratch/package"
 cp "$scratch"/package/*.deb "$out"
