@@ -249,6 +249,7 @@ int EventTokenizer::pitch(int64_t token) const {
 }
 
 int64_t EventTokenizer::transposed(int64_t token, int semitones) const {
+  check_id("transposed", token);
   if (pitch(token) < 0) return token;
   check_transposed(token, semitones);
   return words_->id(EventKind::pitch, pitch(token) + semitones);

@@ -85,6 +85,7 @@ class RemiTokenizer : public Tokenizer {
     return is(token, RemiKind::pitch) ? remi_word(token)->value : -1;
   }
   int64_t transposed(int64_t token, int semitones) const override {
+    check_id("transposed", token);
     const RemiWord* word = remi_word(token);
     if (!word) return token;
     if (word->kind == RemiKind::pitch) {
@@ -132,6 +133,7 @@ class PerformanceTokenizer : public Tokenizer {
     return token >= 0 && token < performance_shift ? int(token % performance_off) : -1;
   }
   int64_t transposed(int64_t token, int semitones) const override {
+    check_id("transposed", token);
     if (pitch(token) < 0) return token;
     check_transposed(token, semitones);
     return token + semitones;
@@ -171,6 +173,11 @@ int64_t Tokenizer::id(const std::string& token_name) const {
   return -1;
 }
 
+void Tokenizer::check_id(const char* op, int64_t token) const {
+  check(0 <= token && token < size(), op, "token ", token, "; ", name, " has ", size(),
+        " (merged tokens must be decoded first)");
+}
+
 void Tokenizer::check_transposed(int64_t token, int semitones) const {
   const int64_t moved = int64_t(pitch(token)) + semitones;
   check(lowest <= moved && moved <= highest, "transposed", token_name(token), " by ", semitones,
@@ -188,6 +195,7 @@ int64_t Tokenizer::crop_start(const std::vector<int64_t>& tokens, int64_t at) co
 std::pair<int, int> Tokenizer::transpositions(const std::vector<int64_t>& tokens, int most) const {
   check(most >= 0, "transpositions", "at most ", most, " semitones; expected 0 or more");
   int low = highest + 1, high = lowest - 1;
+  for (const int64_t token : tokens) check_id("transpositions", token);
   for (const int64_t token : tokens)
     if (const int p = pitch(token); p >= 0) low = std::min(low, p), high = std::max(high, p);
   if (low > high) return {0, 0};

@@ -63,7 +63,8 @@ class Tokenizer {
   virtual int64_t id(const std::string& token_name) const;
   /// Returns the pitch of a token; −1 if it has none. Drums have none.
   virtual int pitch(int64_t token) const = 0;
-  /// Returns a token `semitones` higher (chords, too). Throws Error if a pitch leaves the range.
+  /// Returns a token `semitones` higher (chords, too). Throws Error if a pitch leaves the range, and
+  /// for an id outside of 0 … size() − 1.
   virtual int64_t transposed(int64_t token, int semitones) const = 0;
   /// Returns the grammar of these tokens, at the beginning of a piece.
   virtual std::unique_ptr<Grammar> grammar() const = 0;
@@ -82,10 +83,13 @@ class Tokenizer {
   int64_t crop_start(const std::vector<int64_t>& tokens, int64_t at) const;
 
   /// Returns the lowest and the highest interval, within ±`most` semitones, at which all of
-  /// `tokens` stay in range when transposed; {0, 0} if they have no pitches.
+  /// `tokens` stay in range when transposed; {0, 0} if they have no pitches. Throws Error for an id
+  /// outside of 0 … size() − 1.
   std::pair<int, int> transpositions(const std::vector<int64_t>& tokens, int most) const;
 
  protected:
+  /// Throws Error unless `token` is one of 0 … size() − 1.
+  void check_id(const char* op, int64_t token) const;
   /// Throws Error unless the pitch of a token stays in range.
   void check_transposed(int64_t token, int semitones) const;
   /// The ids of the constructor.

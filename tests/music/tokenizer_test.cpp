@@ -34,7 +34,12 @@ TEST_CASE("Tokenizers are found by name, and names of tokens by id", "[music]") 
     CHECK(tokens->id("Note") == -1);
     for (const int64_t id : {int64_t(-1), INT64_MIN, INT64_MAX, tokens->size()}) {
       CHECK(tokens->pitch(id) == -1);
-      CHECK(tokens->transposed(id, 1) == id);
+      const std::string error = "token " + std::to_string(id) + "; " + name + " has " +
+                                std::to_string(tokens->size()) +
+                                " (merged tokens must be decoded first)";
+      CHECK(error_of<Error>([&] { tokens->transposed(id, 1); }) == "[transposed] " + error);
+      CHECK(error_of<Error>([&] { tokens->transpositions({id}, 1); }) ==
+            "[transpositions] " + error);
       tokens->grammar()->see(id);
     }
   }
