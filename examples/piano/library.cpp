@@ -27,6 +27,47 @@ MidiFiles files_of(const std::string& folder) {
 
 using Part = std::vector<PianoPiece> PianoLibrary::*;
 
+bool is_csv(const std::string& path) { return path.ends_with(".csv"); }
+
+// Returns the path of MAESTRO's table in a folder; "" if there is none.
+std::string maestro_table(const std::string& folder) {
+  std::vector<std::string> found;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("maestro-v") && is_csv(name)) found.push_back(name);
+  }
+  std::sort(found.begin(), found.end());
+  require(found.size() < 2, "--data " + folder + ": has " +
+                                (found.size() < 2 ? "" : found[0] + " and " + found[1]) +
+                                "; select one with --split");
+  return found.empty() ? "" : (fs::path(folder) / found[0]).string();
+}
+
+// The columns of a line of CSV (RFC 4180) without line ends in quotes.
+std::vector<std::string> csv_columns(std::string_view line, const std::string& place) {
+  std::vector<std::string> columns{""};
+  bool quoted = false;
+  for (size_t i = 0; i < line.size(); ++i) {
+    std::string& column = columns.back();
+    const bool begins = i == 0 || (!quoted && line[i - 1] == ',');
+    if (line[i] == '"' && begins) {
+      quoted = true;
+    } else if (quoted && line.substr(i, 2) == "\"\"") {
+      column += line[i++];
+    } else if (quoted && line[i] == '"') {
+      quoted = false;
+      require(i + 1 == line.size() || line[i + 1] == ',',
+              place + "a quoted column does not end in a comma");
+    } else if (line[i] == ',' && !quoted) {
+      columns.emplace_back();
+    } else {
+      column += line[i];
+    }
+  }
+  require(!quoted, place + "a quote is not closed");
+  return columns;
+}
+
 std::map<std::string, Part> read_split(const std::string& path) {
   static const std::map<std::string, Part> parts{{"train", &PianoLibrary::train},
                                                  {"valid", &PianoLibrary::valid},
@@ -35,32 +76,51 @@ std::map<std::string, Part> read_split(const std::string& path) {
   size_t file = 0, split = 0;  // columns
   std::map<std::string, Part> rows;
   const MappedFile table(path);
+  const bool csv = is_csv(path);
   each_line(table.bytes(), path, [&](std::string_view line, int64_t number) {
-    std::vector<std::string_view> row;
-    if (!line.empty()) row = fields_of(line, '\t');
+    const std::string place = path + ", line " + as_text(number) + ": ";
+    std::vector<std::string> row;
+    if (csv) row = csv_columns(line, place);
+    if (!csv && !line.empty())
+      for (const std::string_view column : fields_of(line, '\t')) row.emplace_back(column);
     if (number == 1) {
       const auto column = [&](const std::string& name) {
         const auto it = std::find(row.begin(), row.end(), name);
-        require(it != row.end(),
-                path + ": its first line has no column \"" + name + "\"" + csv_hint(line, 2));
+        require(it != row.end(), path + ": its first line has no column \"" + name + "\"" +
+                                     (csv ? "" : csv_hint(line, 2)));
         return size_t(it - row.begin());
       };
-      file = column("file"), split = column("split");
+      file = column(csv ? "midi_filename" : "file"), split = column("split");
       return;
     }
-    const std::string place = path + ", line " + as_text(number) + ": ";
     require(row.size() > std::max(file, split),
             place + "has " + as_text(int64_t(row.size())) + " columns; its first line has more");
-    const auto part = parts.find(std::string(row[split]));
-    require(part != parts.end(),
-            place + "split \"" + std::string(row[split]) + "\"; must be train, valid or test");
+    const auto part = parts.find(row[split]);
+    require(part != parts.end(), place + "split \"" + row[split] + "\"; must be train, " +
+                                     (csv ? "validation" : "valid") + " or test");
     const auto [known, added] = rows.emplace(row[file], part->second);
-    require(
-        added || known->second == part->second,
-        place + "file \"" + std::string(row[file]) + "\" is in another split on an earlier line");
+    require(added || known->second == part->second,
+            place + "file \"" + row[file] + "\" is in another split on an earlier line");
   });
   require(!table.bytes().empty(), path + ": is empty");
   return rows;
+}
+
+// The files of MAESTRO's table are all there, because its splits are those of published losses.
+void check_present(const std::map<std::string, Part>& split, const MidiFiles& files,
+                   const std::string& above, const std::string& table, const std::string& folder) {
+  int64_t missing = 0;
+  std::string first;
+  for (const auto& [name, part] : split) {
+    const std::string below = name.starts_with(above) ? name.substr(above.size()) : name;
+    if (std::binary_search(files.names.begin(), files.names.end(), name) ||
+        std::binary_search(files.names.begin(), files.names.end(), below))
+      continue;
+    if (++missing == 1) first = name;
+  }
+  require(missing == 0, table + ": " + as_text(missing) + " of its " +
+                            as_text(int64_t(split.size())) + " files are not in " + folder +
+                            ", the first: " + first);
 }
 
 }  // namespace
@@ -68,16 +128,19 @@ std::map<std::string, Part> read_split(const std::string& path) {
 PianoLibrary read_library(const PianoLibraryOptions& o, const music::Tokenizer& tokens) {
   const MidiFiles found = files_of(o.folder);
   const std::vector<std::string>& names = found.names;
+  const std::string table = o.split.empty() ? maestro_table(o.folder) : o.split;
   std::map<std::string, Part> split;
-  if (!o.split.empty()) split = read_split(o.split);
+  if (!table.empty()) split = read_split(table);
   const fs::path folder(o.folder);
   const std::string above = fs::weakly_canonical(folder).filename().string() + "/";
+  if (is_csv(table)) check_present(split, found, above, table, o.folder);
   PianoLibrary library;
   library.locked = found.locked_text();
+  library.table = table;
   for (size_t i = 0; i < names.size(); ++i) {
     Part part = &PianoLibrary::train;
     const int64_t place = int64_t(i) % o.every;
-    if (!o.split.empty()) {
+    if (!table.empty()) {
       auto row = split.find(names[i]);
       if (row == split.end()) row = split.find(above + names[i]);
       if (row == split.end()) {
@@ -106,13 +169,12 @@ PianoLibrary read_library(const PianoLibraryOptions& o, const music::Tokenizer& 
     if (!(library.*part).empty()) return;
     std::string message = "--data " + o.folder + ": none of " + as_text(int64_t(names.size())) +
                           " MIDI files is left for " + purpose;
-    if (library.left_out > 0)
-      message += "; " + as_text(library.left_out) + " are not in " + o.split;
+    if (library.left_out > 0) message += "; " + as_text(library.left_out) + " are not in " + table;
     if (!library.skipped.empty())
       message += "; " + as_text(int64_t(library.skipped.size())) +
                  " cannot be used, the first: " + library.skipped.front();
     if (!library.locked.empty()) message += "; " + library.locked;
-    if (o.split.empty() && part == &PianoLibrary::valid) message += "; reduce --every";
+    if (table.empty() && part == &PianoLibrary::valid) message += "; reduce --every";
     throw UsageError(message);
   };
   need(&PianoLibrary::train, "training");

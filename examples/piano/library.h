@@ -21,12 +21,15 @@ struct PianoLibrary {
   MidiDefects damaged;                ///< defects of files that were read nevertheless
   std::vector<std::string> warnings;  ///< "FILE: …" for what has no token (Tokenizer::warnings)
   std::string locked;                 ///< see MidiFiles::locked_text
+  std::string table;                  ///< path of the table; "": none
   int64_t left_out = 0;               ///< number of files that are not in the table
 };
 
 struct PianoLibraryOptions {
   std::string folder;  ///< searched with its subfolders for the names of midi_files()
-  std::string split;   ///< a tab-separated table with the columns file and split; "": none
+  /// A tab-separated table with the columns file and split, or MAESTRO's CSV; "": the folder's
+  /// maestro-v*.csv, if it has one
+  std::string split;
   /// Without a table: in each group of `every` files the last file is for validation, and the file
   /// before it for testing.
   int64_t every = 10;
@@ -35,9 +38,10 @@ struct PianoLibraryOptions {
 /// Reads all MIDI files (midi_files), in the order of their names, and skips files that are not
 /// piano pieces (read_midi_file, Tokenizer::check_file). The table (each_line, text_file.h) names
 /// files relative to the folder or to its parent; its splits are train, valid (or validation) and
-/// test. Throws UsageError if no training or no validation pieces are found, for a folder that
-/// cannot be read, and for a table that cannot be read, lacks a column or has a file in two
-/// splits.
+/// test. A table whose name ends in .csv has quoted columns (RFC 4180), among them midi_filename and
+/// split, and all of its files must be in the folder. Throws UsageError if no training or no
+/// validation pieces are found, for a folder that cannot be read or has several maestro-v*.csv, and
+/// for a table that cannot be read, lacks a column or has a file in two splits.
 PianoLibrary read_library(const PianoLibraryOptions& options, const music::Tokenizer& tokens);
 
 /// Returns generated pieces: chorales arranged for the piano, each at its own tempo, with a beat.

@@ -46,11 +46,12 @@ double mean_of(const std::vector<double>& numbers, int64_t first, int64_t last) 
 
 void PianoProgram::declare(OptionList& options) {
   options.input("data", data_, "Folder of MIDI files; without it, pieces are generated", "DIR");
-  options.input(
-      "split", split_,
-      "Assignment of files to splits: tab-separated columns file and split (train, valid, test)");
+  options.input("split", split_,
+                "Assignment of files to splits: tab-separated columns file and split (train, "
+                "valid, test), or "
+                "MAESTRO's CSV (default: maestro-v*.csv in --data)");
   options("every", every_,
-          "Without --split: one of this many files is for validation, and one for testing",
+          "Without a table: one of this many files is for validation, and one for testing",
           between(2, INT64_MAX));
   options.settings(settings, "pedal");
   options("preset", preset_,
@@ -179,7 +180,8 @@ void PianoProgram::begin() {
   std::cout << (data_.empty() ? "Generated " : "Read ") << n_train_ << " pieces of " << n_tokens_
             << " tokens for training, " << library_.valid.size() << " for validation and "
             << library_.test.size() << " for testing";
-  if (library_.left_out > 0) std::cout << "; not in the table: " << library_.left_out;
+  if (!library_.table.empty())
+    std::cout << "; not in " << library_.table << ": " << library_.left_out;
   if (!library_.skipped.empty())
     std::cout << "; skipped " << library_.skipped.size()
               << ", the first: " << library_.skipped.front();

@@ -81,6 +81,13 @@ TEST_CASE("links to directories are followed, each directory once", "[examples][
   CHECK(midi_names(folder.file("link/own")) == "b.MIDI deeper/d.mid");
 }
 
+TEST_CASE("MIDI files are found by five extensions in any case", "[examples][midi]") {
+  const TempDir folder;
+  for (const char* name : {"a.KAR", "b.rmi", "c.Smf", "d.mIDi", "e.mid", "f.mid.txt", "mid"})
+    write_file(folder.file(name), "");
+  CHECK(midi_names(folder.str()) == "a.KAR b.rmi c.Smf d.mIDi e.mid");
+}
+
 TEST_CASE("a directory without permission is reported and skipped", "[examples][midi]") {
   const TempDir folder;
   fs::permissions(folder.str(), fs::perms::all);

@@ -152,6 +152,46 @@ TEST_CASE("a table defines the splits of a library", "[examples][piano]") {
                                                      table);
 }
 
+TEST_CASE("MAESTRO's table defines the splits of a library", "[examples][piano]") {
+  TempDir folder;
+  const std::string data = fill(folder, 4).file("midi"), table = data + "/maestro-v3.0.0.csv";
+  const std::string head = "canonical_title,split,midi_filename,duration\n",
+                    rest =
+                        "\"A \"\"B\"\", in C\",test,0.MID,1\r\n,validation,2.midi,2\n\"\",train,"
+                        "\"more/1.midi\",3\n";
+  const auto check_splits = [&](const PianoLibrary& all) {
+    CHECK(names(all.train) == "more/1.midi");
+    CHECK(names(all.valid) == "2.midi");
+    CHECK(names(all.test) == "0.MID");
+    CHECK(all.left_out == 1);
+  };
+  write_file(table, head + rest);
+  check_splits(read_library({.folder = data}, remi()));
+  check_splits(read_library({.folder = data, .split = table}, remi()));
+  write_file(data + "/maestro-v2.0.0.csv", head + rest);
+  CHECK(error_of<UsageError>([&] { read_library({.folder = data}, remi()); }) ==
+        "--data " + data +
+            ": has maestro-v2.0.0.csv and maestro-v3.0.0.csv; select one with --split");
+  check_splits(read_library({.folder = data, .split = table}, remi()));
+  std::filesystem::remove(data + "/maestro-v2.0.0.csv");
+
+  const auto defect = [&](const std::string& text) {
+    write_file(table, text);
+    return error_of<UsageError>([&] { read_library({.folder = data}, remi()); });
+  };
+  CHECK(defect("") == table + ": is empty");
+  CHECK(defect("file,split\n") == table + ": its first line has no column \"midi_filename\"");
+  CHECK(defect(head + rest + "x,train\n") ==
+        table + ", line 5: has 2 columns; its first line has more");
+  CHECK(defect(head + "x,dev,0.MID,1\n") ==
+        table + ", line 2: split \"dev\"; must be train, validation or test");
+  CHECK(defect(head + "\"x,train,0.MID,1\n") == table + ", line 2: a quote is not closed");
+  CHECK(defect(head + "\"x\"y,train,0.MID,1\n") ==
+        table + ", line 2: a quoted column does not end in a comma");
+  CHECK(defect(head + rest + "x,train,a/b.mid,1\nx,test,c.mid,1\n") ==
+        table + ": 2 of its 5 files are not in " + data + ", the first: a/b.mid");
+}
+
 TEST_CASE("a byte order mark and empty last lines of a table are ignored", "[examples][piano]") {
   TempDir folder;
   const std::string data = fill(folder, 4).file("midi"), table = folder.file("split.tsv");
