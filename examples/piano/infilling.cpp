@@ -101,8 +101,12 @@ std::vector<int64_t> write_infill(nn::LanguageModel& model, const music::Tokeniz
            [&] {
              std::vector<int64_t> forbidden;
              if (o.grammar) forbidden = grammar->forbidden();
+             const bool incomplete =  // a note, or a bar without its meter
+                 std::find(forbidden.begin(), forbidden.end(), tokens.bar) != forbidden.end();
+             const bool last = bars == int64_t(gap_end - gap_begin);
              forbidden.insert(forbidden.end(), {tokens.pad, tokens.end, ids.hole, ids.fill});
-             forbidden.push_back(bars < int64_t(gap_end - gap_begin) ? ids.end : tokens.bar);
+             if (incomplete || !last) forbidden.push_back(ids.end);
+             if (last) forbidden.push_back(tokens.bar);
              return forbidden;
            },
        .see =

@@ -5,6 +5,7 @@
 
 #include "stretto_music.h"
 #include "stretto_pretrained.h"
+#include "tests/music/event_songs.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
@@ -62,4 +63,36 @@ TEST_CASE("music.md: the numbers of ids", "[repository][docs]") {
   for (const std::string& name : music::tokenizer_names())
     sizes.push_back(music::tokenizer(name)->size());
   CHECK(sizes == std::vector<int64_t>{390, 333, 445, 347, 476});
+}
+
+TEST_CASE("music.md: gaps and merges of event tokens with any options", "[repository][docs]") {
+  using namespace music;           // NOLINT
+  using namespace music::testing;  // NOLINT
+  using Tokens = std::vector<int64_t>;
+  uint64_t seed = 0;
+  for (const EventTokenizer& tokens : all_event_tokenizers()) {
+    INFO(tokens.name << ", seed " << seed);
+    const InfillTokens ids(tokens.size());
+    examples::PortableRandom random(++seed);
+    std::vector<Tokens> pieces, sequences;
+    for (int i = 0; i < 3; ++i) {
+      pieces.push_back(tokens.encode(parsed(song_with_everything(3 * seed + uint64_t(i)))));
+      Tokens cuts = bar_starts(pieces.back(), tokens.bar);
+      if (cuts.size() < 3) cuts = {0, int64_t(pieces.back().size())};
+      const int first = random.below(int(cuts.size())), last = random.below(int(cuts.size()));
+      sequences.push_back(infill_sequence(pieces.back(), cuts[size_t(std::min(first, last))],
+                                          cuts[size_t(std::max(first, last))], ids));
+    }
+    const Tokens unseen = std::move(sequences.back());
+    sequences.pop_back();
+    const int64_t n = tokens.size() + InfillTokens::count;
+    const auto learned = nn::TokenMerges::learn(sequences, n, 40);
+    const nn::TokenMerges merges(n, learned.pairs());
+    CHECK(learned.pairs().size() > 5);
+    CHECK(merges.encode(sequences[0]).size() < sequences[0].size());
+    CHECK(merges.decode(merges.encode(unseen)) == unseen);
+    CHECK(infilled(merges.decode(merges.encode(unseen)), ids) == pieces[2]);
+    for (size_t i = 0; i < 2; ++i)
+      CHECK(infilled(merges.decode(learned.encode(sequences[i])), ids) == pieces[i]);
+  }
 }

@@ -110,6 +110,34 @@ TEST_CASE("continue_music writes weights alone, which continue a piece too", "[e
              Containing("Prompt: "));
 }
 
+TEST_CASE("continue_music continues with a model trained in bf16 on tokens with meters",
+          "[examples]") {
+  NEEDS_PROGRAM("continue_music");
+  const Continuing c(
+      "remi-multitrack --time-signatures --rests --sustain-pedals --pitch-bends "
+      "--dtype bf16");
+  stretto::music::Song song = to_song(generate_chorales(5, 1, 1, 1).train.front());
+  song.meters = {{0, 3, 4}, {1440, 6, 8}};
+  song.tracks[0].controls = {{0, 64, 127}, {960, 64, 0}};
+  stretto::music::write_midi(c.piece, song);
+  const Arguments options{"--prompt", c.piece, "--continuations", "2", "--bars", "2"};
+  const std::string first = c.results(c.checkpoint, options);
+  CHECK(c.results(c.checkpoint, options) == first);
+  const auto loss = [](const std::string& text) {
+    return std::stod(text.substr(text.find("loss ") + 5));
+  };
+  CHECK(loss(first) > 0);
+  const auto continued = stretto::music::read_midi(c.out + "/continuation_1.mid");
+  REQUIRE(continued.time_signatures.size() >= 2);
+  CHECK(continued.time_signatures[0].numerator == 3);
+  CHECK(continued.time_signatures[1].denominator == 8);
+
+  const std::string small = c.file("small.safetensors");
+  REQUIRE(c.run(c.checkpoint, {"--export", small}).status == 0);
+  // Weights of bf16 have errors of 2^-9 at most; small logits change the loss by less.
+  CHECK(loss(c.results(small, options)) == Approx(loss(first)).margin(0.02));
+}
+
 TEST_CASE("continue_music: what is refused", "[examples]") {
   NEEDS_PROGRAM("continue_music");
   const Continuing c, other("performance");

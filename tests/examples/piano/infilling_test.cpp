@@ -11,6 +11,7 @@
 #include "ops/create.h"
 #include "ops/softmax.h"
 #include "tests/examples/tiny_run.h"
+#include "tests/music/event_songs.h"
 #include "tests/support/catch.h"
 
 namespace {
@@ -18,6 +19,8 @@ namespace {
 using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
 using namespace stretto::music;              // NOLINT
+using stretto::music::testing::parsed;
+using stretto::music::testing::song_with_everything;
 namespace nn = stretto::nn;
 
 const Tokenizer& remi() {
@@ -34,8 +37,9 @@ int64_t bars_in(const std::vector<int64_t>& tokens) {
   return std::count(tokens.begin(), tokens.end(), remi().bar);
 }
 
-PianoSettings tiny() {
-  PianoSettings s = piano_settings("small", "remi", "rope");
+PianoSettings tiny(const std::string& tokens = "remi", const TokenizerOptions& options = {}) {
+  PianoSettings s = piano_settings("small", tokens, "rope");
+  s.token_options = options;
   s.attention = "softmax";
   s.layers = 1;
   s.d_model = 16;
@@ -139,6 +143,40 @@ TEST_CASE("the model writes four bars into the gap", "[examples][piano]") {
     CHECK(int64_t(pieces[0].with_bars(filled).size()) + 2 <= s.length + 1);
     CHECK(filled ==
           write_infill(model, remi(), pieces[0], s.length, {.grammar = grammar, .seed = 3}));
+  }
+}
+
+TEST_CASE("what the model writes into a gap is whole, with any options", "[examples][piano]") {
+  for (int i = 0; i < 24; i += 1 + i % 3) {
+    const PianoSettings s = tiny("remi-multitrack", {.time_signatures = i % 2 == 0,
+                                                     .rests = i / 2 % 2 == 0,
+                                                     .sustain_pedals = i / 8 > 0,
+                                                     .sustain_pedal_duration = i / 8 > 1,
+                                                     .pitch_bends = i / 4 % 2 == 0});
+    const Tokenizer& tokens = s.language();
+    stretto::manual_seed(uint64_t(i));
+    nn::LanguageModel model(s.model());
+    std::vector<InfillPiece> pieces;
+    for (uint64_t seed = 0; pieces.size() < 2; ++seed) {
+      const auto ids = tokens.encode(parsed(song_with_everything(seed)));
+      for (const InfillPiece& piece : infill_pieces({{"", ids}}, tokens, 700, 1))
+        pieces.push_back(piece);
+    }
+    for (const InfillPiece& piece : pieces) {
+      const std::vector<int64_t> filled =
+          write_infill(model, tokens, piece, s.length, {.grammar = true, .seed = uint64_t(i)});
+      if (int64_t(piece.with_bars(filled).size()) + 2 > s.length) continue;  // at the limit
+      const auto grammar = tokens.grammar();
+      for (int64_t at = 0; at < piece.first; ++at) grammar->see(piece.tokens[size_t(at)]);
+      for (const int64_t token : filled) {
+        const auto forbidden = grammar->forbidden();
+        CHECK(std::count(forbidden.begin(), forbidden.end(), token) == 0);
+        grammar->see(token);
+      }
+      const auto forbidden = grammar->forbidden();  // a bar follows
+      INFO(i << ", the last token: " << tokens.token_name(filled.back()));
+      CHECK(std::count(forbidden.begin(), forbidden.end(), tokens.bar) == 0);
+    }
   }
 }
 
