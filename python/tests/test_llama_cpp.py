@@ -1,6 +1,7 @@
 """A model that `finetune --gguf` has written, in llama.cpp (PyPI: xllamacpp)."""
 
 import pytest
+import torch
 
 import stretto
 from test_programs import run
@@ -22,14 +23,42 @@ def greedy_text(path, prompt, n):
     return xllamacpp.Server(parameters).handle_completions(request)["choices"][0]["text"]
 
 
-@pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "q8_0"])
-def test_greedy_text_is_the_same(tmp_path, kind):
+def as_type(folder, model_type, **options):
+    """Replaces the weights of a LLaMA model by random ones of another type of transformers."""
+    transformers = pytest.importorskip("transformers")
+    old = transformers.AutoConfig.from_pretrained(folder)
+    names = ["vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"]
+    names += ["num_key_value_heads", "max_position_embeddings", "bos_token_id", "eos_token_id"]
+    config = transformers.AutoConfig.for_model(
+        model_type, **{name: getattr(old, name) for name in names}, **options
+    )
+    torch.manual_seed(1)
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    for parameter in model.parameters():
+        if parameter.dim() == 1:  # biases and norms, which are all 0 or 1
+            parameter.data += 0.2 * torch.randn_like(parameter)
+    model.save_pretrained(folder)
+
+
+OTHERS = [
+    ("mistral", {"head_dim": 16, "sliding_window": None}),
+    ("qwen2", {"tie_word_embeddings": True}),
+    ("qwen3", {"head_dim": 16}),
+]
+CASES = [("llama", {}, kind) for kind in ["f32", "f16", "bf16", "q8_0"]]
+CASES += [(*other, kind) for other in OTHERS for kind in ["f32", "q8_0"]]
+
+
+@pytest.mark.parametrize("model_type, options, kind", CASES)
+def test_greedy_text_is_the_same(tmp_path, model_type, options, kind):
     (tmp_path / "text.txt").write_text("\n".join(LINES * 40))
     new = "--vocabulary 300 --layers 2 --d-model 64 --heads 2 --kv-heads 1 --length 64 --out new"
     tune = f"--full --gguf {kind} --steps 60 --length 32 --batch 4 --learning-rate 0.003 --out tuned"
     for command in [["new-model", *new.split()], ["finetune", "new", *tune.split()]]:
         result = run(*command, "--data", "text.txt", folder=tmp_path)
         assert result.returncode == 0, result.stderr
+        if command[0] == "new-model" and model_type != "llama":
+            as_type(tmp_path / "new", model_type, **options)
     path = tmp_path / "tuned/model.gguf"
     model = stretto.load_pretrained(path)
     for prompt in ["A and B are", "E", "C and D"]:
