@@ -193,6 +193,8 @@ class Instruments {
   }
 
   // A pedal that is not released is left out, and so is one of a track and channel without notes.
+  // Its instrument is that of the last note before the release, because a new one often begins
+  // there.
   void find_pedals() {
     std::map<std::pair<int, int>, int64_t> down;  // since a tick
     for (const ControlChange& c : file_.controls) {
@@ -201,7 +203,7 @@ class Instruments {
       if (c.value >= 64) down.try_emplace(key, c.tick);
       if (c.value >= 64 || !down.contains(key)) continue;
       const int64_t start = down.extract(key).mapped();
-      if (Instrument* instrument = at(c.track, c.channel, c.tick))
+      if (Instrument* instrument = at(c.track, c.channel, c.tick - 1))
         instrument->pedals.push_back({grid_.step(start), grid_.duration(start, c.tick - start)});
     }
   }

@@ -167,6 +167,17 @@ TEST_CASE("Pedals and bends are decoded", "[music]") {
   CHECK(controls_of(song.tracks[0]) == "0 down 480 up ");
 }
 
+TEST_CASE("A pedal has the program of the notes before its release", "[music]") {
+  Song song = piano_song({{0, 480, 60, 64}, {960, 480, 62, 64}, {1920, 480, 64, 64}});
+  song.tracks[0].controls = {{0, sustain_pedal, 127}, {960, sustain_pedal, 0}};
+  MidiFile file = parsed(song);
+  file.notes[0].program = 29;
+  file.notes[1].program = 4;
+  const EventTokenizer tokens("", bars({.sustain_pedals = true}));
+  CHECK_THAT(text(tokens, tokens.encode(file)),
+             Containing("Pedal_29 ") && Containing("PedalOff_29 ") && !Containing("Pedal_4 "));
+}
+
 TEST_CASE("Pedals and bends anywhere are read without a crash", "[music]") {
   MidiFile file = parsed(song_of_controls());
   for (ControlChange& c : file.controls) c.tick -= 3000;
