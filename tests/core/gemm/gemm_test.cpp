@@ -16,6 +16,7 @@
 #include "core/parallel.h"
 #include "core/random.h"
 #include "tests/support/catch.h"
+#include "tests/support/implementations.h"
 
 namespace stretto {
 namespace {
@@ -205,7 +206,9 @@ bool same_bits(const std::vector<T>& x, const std::vector<T>& y) {
 }  // namespace
 
 TEMPLATE_TEST_CASE("gemm agrees with a naive product", "[core]", float, double) {
-  constexpr int64_t sizes[] = {0, 1, 2, 9, 31, 33, 127, 129};
+  const std::vector<int64_t> sizes = testing::emulator
+                                         ? std::vector<int64_t>{0, 1, 9, 33, 129}
+                                         : std::vector<int64_t>{0, 1, 2, 9, 31, 33, 127, 129};
   for (Isa isa : instruction_sets()) {
     const IsaCap cap(isa);
     for (int64_t m : sizes)

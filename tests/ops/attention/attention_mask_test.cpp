@@ -158,7 +158,7 @@ TEST_CASE("attention: a block of queries needs only the keys that its mask shows
   CHECK(ranges({.hidden = ones({1}, {.dtype = boolean})}, 0, 64) == "0-0");
 }
 
-TEST_CASE("attention memory: masks by tensors of B × N elements need no M × N scores") {
+TEST_CASE("attention memory: masks by tensors of B × N elements need no M × N scores", "[large]") {
   if (default_device().is_cuda()) return;
   const int threads = num_threads();
   set_num_threads(1);

@@ -65,7 +65,7 @@ int64_t packed_bytes(int64_t n, int64_t d, int64_t pairs) {
 
 }  // namespace
 
-TEST_CASE("attention memory: fused is linear in the length, composed is quadratic") {
+TEST_CASE("attention memory: fused is linear in the length, composed is quadratic", "[large]") {
   const int threads = num_threads();
   set_num_threads(2);
   const int64_t h = 2, d = 16;
@@ -122,7 +122,7 @@ TEST_CASE("attention memory: fused is linear in the length, composed is quadrati
   set_num_threads(threads);
 }
 
-TEST_CASE("attention memory: local attention needs strips of only two blocks") {
+TEST_CASE("attention memory: local attention needs strips of only two blocks", "[large]") {
   const int threads = num_threads();
   set_num_threads(1);
   if (on_gpu()) {  // has no strips; the memory does not depend on their length

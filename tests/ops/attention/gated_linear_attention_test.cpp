@@ -216,7 +216,7 @@ TEST_CASE("gated_linear_attention: gradients equal finite differences", "[exhaus
 
 TEST_CASE("gated_linear_attention: both implementations have the same gradients") {
   if (default_device().is_cuda()) return;
-  for (uint64_t seed = 0; seed < 300; ++seed) {
+  for (uint64_t seed = 0; seed < testing::some_of(300); ++seed) {
     const Setup s = random_setup(seed);
     INFO(describe(s));
     for (const DType dtype : {f64, f32}) {

@@ -449,7 +449,8 @@ TEST_CASE("linear_attention: bf16 is computed in f32") {
   }
 }
 
-TEST_CASE("linear_attention memory: chunked is linear in the length, composed is quadratic") {
+TEST_CASE("linear_attention memory: chunked is linear in the length, composed is quadratic",
+          "[large]") {
   const int threads = num_threads();
   set_num_threads(2);
   const int64_t h = 2, f = 24, dv = 16, chunk = 64;

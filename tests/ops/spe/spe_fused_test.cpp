@@ -217,7 +217,7 @@ TEST_CASE("spe is bit-identical when repeated and for any number of threads") {
   set_num_threads(before);
 }
 
-TEST_CASE("spe: memory without codes, and without gradients of cached ones") {
+TEST_CASE("spe: memory without codes, and without gradients of cached ones", "[large]") {
   if (default_device().is_cuda()) STRETTO_SKIP("tests/cuda/spe_kernels_test.cpp counts it there");
   const int before = num_threads();
   set_num_threads(2);
