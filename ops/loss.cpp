@@ -11,10 +11,12 @@
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
 #include "ops/loops.h"
+#include "ops/matmul.h"
 #include "ops/reduce.h"
 #include "ops/rows.h"
 #include "ops/softmax.h"
 #include "ops/view.h"
+#include "ops/weight_gradients.h"
 
 namespace stretto {
 namespace {
@@ -168,6 +170,22 @@ Tensor reduced(const Tensor& losses, const Count& counted, Reduction reduction, 
   return (divided ? total / double(counted.number) : total).to(dtype);
 }
 
+// Scales a sum of losses for the reduction, or a gradient in the backward pass.
+struct Scale {
+  double factor = 1;
+  Tensor share;  // on a GPU, for a mean
+
+  Scale(const Count& counted, Reduction reduction, const TensorOptions& wide) {
+    if (reduction != Reduction::mean) return;
+    if (counted.number > 0) factor = 1.0 / double(counted.number);
+    if (counted.on_gpu.defined())
+      share = 1.0 / maximum(counted.on_gpu.to(wide.dtype), scalar(1, wide));
+  }
+  Tensor operator()(const Tensor& v) const {
+    return share.defined() ? v.to(share.dtype()) * share : v * factor;
+  }
+};
+
 // Class targets: ids with 0 in place of ignored ones, a mask of the ignored ones, and the weights of
 // the targets (0 for ignored ones).
 struct ClassTargets {
@@ -253,15 +271,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
   const Tensor totals = empty({count, 2}, wide);
   const Tensor losses =
       on_device(x, losses_cpu, cuda::cross_entropy, ids, ignored, epsilon, totals);
-  // Scales a sum of losses for the reduction, or a gradient in the backward pass.
-  const bool average = options.reduction == Reduction::mean;
-  const double scale = average && counted.number > 0 ? 1.0 / double(counted.number) : 1.0;
-  const Tensor share = average && counted.on_gpu.defined()
-                           ? 1.0 / maximum(counted.on_gpu.to(wide.dtype), scalar(1, wide))
-                           : Tensor();
-  const auto scaled = [scale, share](const Tensor& v) {
-    return share.defined() ? v.to(share.dtype()) * share : v * scale;
-  };
+  const Scale scaled(counted, options.reduction, wide);
   Tensor y =
       options.reduction == Reduction::none ? losses.reshape(targets.shape()) : scaled(sum(losses));
   y = y.to(x.dtype());
@@ -286,33 +296,123 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
 
 namespace {
 
-void check_pair(const char* op, const Tensor& x, const Tensor& target) {
-  check(x.defined() && target.defined() && is_floating(x.dtype()) && x.dtype() == target.dtype() &&
-            x.shape() == target.shape(),
-        op, x, " for target ", target, "; both must have one shape and one floating-point dtype");
+constexpr int64_t logits_per_chunk = int64_t(1) << 26;
+
+// The rows of a chunk: about equal numbers, multiples of 64.
+int64_t rows_of_chunk(int64_t rows, int64_t classes) {
+  const int64_t chunks = 1 + rows * classes / logits_per_chunk;
+  return (rows / chunks + 64) / 64 * 64;
 }
 
-// max(log x, −100), with derivative min(1/x, 10¹²).
-Tensor bounded_log(const Tensor& x) {
-  constexpr double infinity = std::numeric_limits<double>::infinity();
-  return record(
-      "bounded_log", {x}, clamp(log(x.detach()), -100, infinity),
-      [x = Saved(x)](Backward& b) { return Tensors{b.grad() / clamp(x(), 1e-12, infinity)}; });
+// The logits of x [.., in].
+Tensor capped_logits(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                     const LinearCrossEntropyOptions& o) {
+  Tensor y = linear(x, weight, bias);
+  if (o.logit_scale != 1) y = y * o.logit_scale;
+  return o.soft_cap == 0 ? y : tanh(y * (1 / o.soft_cap)) * o.soft_cap;
 }
 
-// −t log x − (1 − t) log(1 − x). The derivative is also 0 at x = t = 0 and x = t = 1.
-Tensor cross_entropies(const Tensor& x, const Tensor& t) {
-  constexpr double infinity = std::numeric_limits<double>::infinity();
-  const Tensor p = x.detach(), want = t.detach();
-  const Tensor y = -(want * bounded_log(p) + (1.0 - want) * bounded_log(1.0 - p));
-  return record("binary_cross_entropy", {x, t}, y, [x = Saved(x), t = Saved(t)](Backward& b) {
-    return Tensors{b.needs(0) ? b.grad() * ((x() - t()) / clamp(x() * (1.0 - x()), 1e-12, infinity))
-                              : Tensor(),
-                   b.needs(1) ? b.grad() * (bounded_log(1.0 - x()) - bounded_log(x())) : Tensor()};
-  });
+// Computes losses [N] chunk by chunk; with gradients g [N] of the losses, also `gradients` of those
+// of x [N, in], weight and bias that are needed. Nothing is recorded.
+Tensor chunked_losses(const Tensors& inputs, const Tensor& ids, const LinearCrossEntropyOptions& o,
+                      const Tensor& g, const std::vector<bool>& needs, Tensors& gradients) {
+  const NoGrad guard;
+  const Tensor x = inputs[0].detach(), weight = inputs[1].detach();
+  const Tensor bias = inputs.size() > 2 ? inputs[2].detach() : Tensor();
+  const DType type = x.dtype(), wide = compute_type(type);
+  Tensors losses, of_x;
+  gradients.assign(inputs.size(), {});
+  const auto add = [&](size_t i, const Tensor& part) {
+    if (!part.defined()) return;
+    if (gradients[i].defined())
+      gradients[i].add_(part);
+    else
+      gradients[i] = part.to(wide);
+  };
+  for (int64_t begin = 0; begin < x.size(0); begin += o.chunk_rows) {
+    const int64_t end = std::min(x.size(0), begin + o.chunk_rows);
+    const Tensor rows = x.slice(0, begin, end), target = ids.slice(0, begin, end);
+    Tensor y = capped_logits(rows, weight, bias, o);
+    const Tensor totals = empty({end - begin, 2}, {.dtype = wide, .device = x.device()});
+    losses.push_back(on_device(y, losses_cpu, cuda::cross_entropy, target, o.ignore_index,
+                               o.label_smoothing, totals));
+    if (!g.defined()) continue;
+    Tensor dy = on_device(y, gradient_cpu, cuda::cross_entropy_backward, target, o.ignore_index,
+                          o.label_smoothing, totals, g.slice(0, begin, end));
+    if (o.soft_cap != 0) dy = dy * (1 - square(y * (1 / o.soft_cap)));
+    if (o.logit_scale != 1) dy = dy * o.logit_scale;
+    y = {};  // before the weight's gradient, which may be as large
+    if (needs[0]) of_x.push_back(matmul(dy, weight));
+    const auto [of_weight, of_bias] =
+        weight_gradients(dy, rows, needs[1], needs.size() > 2 && needs[2]);
+    add(1, of_weight);
+    if (bias.defined()) add(2, of_bias);
+  }
+  for (Tensor& sum : gradients) sum = sum.defined() ? sum.to(type) : sum;
+  if (!of_x.empty()) gradients[0] = cat(of_x, 0);
+  return cat(losses, 0);
 }
 
 }  // namespace
+
+Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                            const Tensor& targets, const LinearCrossEntropyOptions& options) {
+  const char* op = "linear_cross_entropy";
+  check(x.defined() && weight.defined() && x.dim() >= 1 && weight.dim() == 2 &&
+            x.size(-1) == weight.size(1) && x.dtype() == weight.dtype() && is_floating(x.dtype()),
+        op, "x ", x, ", weight ", weight,
+        "; x must be [.., in] and weight [V, in] of one floating-point dtype");
+  check(options.chunk_rows >= 0, op, "chunk_rows ", options.chunk_rows, "; must not be negative");
+  check(options.label_smoothing >= 0 && options.label_smoothing <= 1, op, "label_smoothing ",
+        options.label_smoothing, "; accepted: 0 to 1");
+  check_same_device(op, {&x, &weight, &bias, &targets});
+  check_targets(op, targets, "x", x);
+  const int64_t count = targets.numel(), classes = weight.size(0);
+  LinearCrossEntropyOptions o = options;
+  if (o.chunk_rows == 0) o.chunk_rows = rows_of_chunk(count, classes);
+  const auto composed = [targets, o](const Tensors& in) {
+    return cross_entropy(capped_logits(in[0], in[1], in.size() > 2 ? in[2] : Tensor(), o), targets,
+                         {.ignore_index = o.ignore_index,
+                          .label_smoothing = o.label_smoothing,
+                          .reduction = o.reduction});
+  };
+  Tensors inputs{x, weight};
+  if (bias.defined()) inputs.push_back(bias);
+  if (count <= o.chunk_rows || classes == 0) return composed(inputs);
+  check(!bias.defined() || (bias.shape() == Shape{classes} && bias.dtype() == x.dtype()), op,
+        "bias ", bias, " for weight ", weight, "; it must be [V] of the same dtype");
+  Tensor ids = targets.to(i64).contiguous().reshape({count});
+  const Count counted = checked_targets(op, ids, classes, o.ignore_index);
+  const TensorOptions wide{.dtype = compute_type(x.dtype()), .device = x.device()};
+  const Scale scaled(counted, o.reduction, wide);
+  const bool reduced = o.reduction != Reduction::none;
+  Tensors rows = inputs, gradients;
+  rows[0] = x.detach().reshape({count, x.size(-1)});
+  std::vector<bool> needs;
+  for (const Tensor& t : inputs) needs.push_back(t.requires_grad());
+  const Tensor g = reduced && recording(inputs)
+                       ? scaled(ones({1}, wide)).expand({count}).contiguous()
+                       : Tensor();
+  const Tensor losses = chunked_losses(rows, ids, o, g, needs, gradients);
+  const Tensor y = (reduced ? scaled(sum(losses)) : losses.reshape(targets.shape())).to(x.dtype());
+  const std::vector<Saved> saved(inputs.begin(), inputs.end());
+  // Gradients: dz · weight, dzᵀ · x and Σ dz, with dz those of cross_entropy and the soft cap.
+  return record("linear_cross_entropy", inputs, y, [=](Backward& b) {
+    Tensors in = values_of(saved), all;
+    if (grad_enabled()) return composed_gradient(b, composed, in);
+    if (reduced) {
+      for (const Tensor& t : gradients) all.push_back(t.defined() ? t * b.grad() : t);
+    } else {
+      std::vector<bool> needed;
+      for (size_t i = 0; i < in.size(); ++i) needed.push_back(b.needs(i));
+      in[0] = in[0].detach().reshape({count, in[0].size(-1)});
+      chunked_losses(in, ids, o, b.grad().reshape({count}).to(wide.dtype).contiguous(), needed,
+                     all);
+    }
+    if (all[0].defined()) all[0] = all[0].reshape(saved[0]().shape());
+    return all;
+  });
+}
 
 Tensor nll_loss(const Tensor& log_p, const Tensor& targets, const NllOptions& options) {
   const char* op = "nll_loss";
@@ -332,66 +432,6 @@ Tensor nll_loss(const Tensor& log_p, const Tensor& targets, const NllOptions& op
   return weight.defined()
              ? reduced(losses * chosen.weights, chosen.weights, options.reduction, log_p.dtype())
              : reduced(losses, counted, options.reduction, log_p.dtype());
-}
-
-Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
-  check_pair("mse_loss", x, target);
-  return reduced(square(wide(x) - wide(target)), {x.numel(), {}}, reduction, x.dtype());
-}
-
-Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
-  check_pair("l1_loss", x, target);
-  return reduced(abs(wide(x) - wide(target)), {x.numel(), {}}, reduction, x.dtype());
-}
-
-Tensor huber_loss(const Tensor& x, const Tensor& target, HuberOptions options) {
-  check_pair("huber_loss", x, target);
-  check(options.delta > 0 && std::isfinite(options.delta), "huber_loss", "delta ", options.delta,
-        "; must be positive and finite");
-  // With m = d clamped to ±δ, both cases are m · (d − m/2).
-  const Tensor d = wide(x) - wide(target), m = clamp(d, -options.delta, options.delta);
-  return reduced(m * (d - m * 0.5), {x.numel(), {}}, options.reduction, x.dtype());
-}
-
-Tensor kl_div(const Tensor& log_p, const Tensor& target, KlDivOptions options) {
-  check_pair("kl_div", log_p, target);
-  const Tensor q = wide(log_p), given = wide(target);
-  const Tensor t = options.log_target ? exp(given) : given;
-  const Tensor zero = eq(t.detach(), 0.0), none = zeros_like(t.detach());
-  const Tensor log_t =
-      options.log_target ? where(zero, none, given) : log(where(zero, ones_like(none), given));
-  const Tensor losses = t * (log_t - where(zero, none, q));
-  return reduced(losses, {log_p.numel(), {}}, options.reduction, log_p.dtype());
-}
-
-namespace {
-constexpr const char* bce_hint = "; for logits use binary_cross_entropy_with_logits";
-}
-
-Tensor binary_cross_entropy(const Tensor& p, const Tensor& target, Reduction reduction) {
-  const char* op = "binary_cross_entropy";
-  check_pair(op, p, target);
-  if (p.numel() > 0 && p.device().is_cuda()) {
-    const Tensor outside =
-        logical_or(lt(p.detach(), 0.0), gt(p.detach(), 1.0)).to(i64).contiguous();
-    cuda::checked_indices(op, outside.reshape({p.numel()}), 1, 0, [](int64_t at, int64_t) {
-      return str("the probability at position ", at, " is outside of [0, 1]", bce_hint);
-    });
-  } else if (p.numel() > 0) {
-    const double low = min(p.detach()).item(), high = max(p.detach()).item();
-    check(!(low < 0) && !(high > 1), op, "probabilities from ", low, " to ", high,
-          "; must lie in [0, 1]", bce_hint);
-  }
-  const Tensor x = wide(p), t = wide(target);
-  return reduced(cross_entropies(x, t), {p.numel(), {}}, reduction, p.dtype());
-}
-
-Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& target,
-                                        Reduction reduction) {
-  check_pair("binary_cross_entropy_with_logits", logits, target);
-  const Tensor x = wide(logits), t = wide(target);
-  return reduced(t * softplus(-x) + (1.0 - t) * softplus(x), {logits.numel(), {}}, reduction,
-                 logits.dtype());
 }
 
 }  // namespace stretto

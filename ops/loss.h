@@ -33,6 +33,29 @@ struct CrossEntropyOptions {
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
                      const CrossEntropyOptions& options = {});
 
+/// Options of linear_cross_entropy().
+struct LinearCrossEntropyOptions {
+  int64_t ignore_index = -100;            ///< Targets with this value are ignored.
+  double label_smoothing = 0;             ///< As for cross_entropy().
+  Reduction reduction = Reduction::mean;  ///< The mean is over targets that are not ignored.
+  double logit_scale = 1;                 ///< Multiplies the logits, before soft_cap.
+  double soft_cap = 0;                    ///< > 0: logits z become c · tanh(z / c).
+  int64_t chunk_rows = 0;                 ///< Rows per chunk; 0: chosen from the sizes.
+};
+
+/// Computes cross_entropy(linear(x, weight, bias), targets) chunk by chunk of the rows, so that at
+/// most the logits of a chunk are in memory: x [.., in], weight [V, in], bias [V] or undefined,
+/// targets [..] (i64 or i32) → 0-d, or [..] with Reduction::none. All but the targets have one
+/// floating-point dtype.
+///
+/// With a mean or a sum, the gradients of each chunk are computed at once in the forward pass (in
+/// bf16, that of the weight is summed in f32), and the backward pass multiplies them by the gradient
+/// of the loss. With Reduction::none, the backward pass computes the logits again. By default a
+/// chunk has at most about 2²⁶ logits; if one chunk has all rows, the op is the two ops above.
+/// Second derivatives need the logits of all rows.
+Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                            const Tensor& targets, const LinearCrossEntropyOptions& options = {});
+
 /// Options of nll_loss().
 struct NllOptions {
   int64_t ignore_index = -100;            ///< Targets with this value are ignored.

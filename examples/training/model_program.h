@@ -8,7 +8,6 @@
 #include "examples/training/training_program.h"
 #include "nn/models/language_model.h"
 #include "nn/models/sampling.h"
-#include "ops/loss.h"
 
 namespace stretto::examples {
 
@@ -67,8 +66,8 @@ class TokenProgram : public ModelProgram<Settings, nn::LanguageModel> {
     nn::ForwardContext forward =
         nn::begin_forward(this->trainer().sequence_group(), batch.inputs.size(1));
     forward.segments = batch.segments;
-    return cross_entropy((*this->model)(batch.inputs, forward), batch.targets,
-                         {.ignore_index = nn::ignore_index});
+    return this->model->loss(this->model->hidden(batch.inputs, forward), batch.targets,
+                             {.ignore_index = nn::ignore_index});
   }
 };
 

@@ -141,8 +141,12 @@ Tensor AdaptiveTables::operator()(const Tensor& ids) const {
 
 namespace {
 
+Tensor projected(const Tensor& hidden, const AdaptiveCluster& c) {
+  return c.projection.defined() ? matmul(hidden, c.projection) : hidden;
+}
+
 Tensor logits(const Tensor& hidden, const AdaptiveCluster& c) {
-  return linear(c.projection.defined() ? matmul(hidden, c.projection) : hidden, c.weight, c.bias);
+  return linear(projected(hidden, c), c.weight, c.bias);
 }
 
 // Returns the first word after each cluster.
@@ -173,7 +177,10 @@ Tensor adaptive_nll(const Tensor& hidden, const Tensor& targets,
         op, "hidden ", hidden, ", targets ", targets, "; targets must be [..] for hidden [.., D]");
   const Tensor words = words_of(op, targets, ends.back()).flatten();
   const Tensor rows = hidden.reshape({targets.numel(), hidden.size(-1)});
-  const CrossEntropyOptions each{.ignore_index = -1, .reduction = Reduction::none};
+  const auto loss = [](const Tensor& x, const AdaptiveCluster& c, const Tensor& ids) {
+    return linear_cross_entropy(projected(x, c), c.weight, c.bias, ids,
+                                {.ignore_index = -1, .reduction = Reduction::none});
+  };
   if (targets.device().is_cuda() && targets.numel() > 0) {
     Tensor first = words;  // the classes of the first softmax
     Tensors others;        // the words of each other cluster, −1 elsewhere
@@ -182,9 +189,8 @@ Tensor adaptive_nll(const Tensor& hidden, const Tensor& targets,
       first = masked_fill(first, in, double(ends[0] + int64_t(i) - 1));
       others.push_back(local(words, in, ends[i - 1], -1));
     }
-    Tensor nll = cross_entropy(logits(rows, clusters[0]), first, each);
-    for (size_t i = 1; i < ends.size(); ++i)
-      nll = nll + cross_entropy(logits(rows, clusters[i]), others[i - 1], each);
+    Tensor nll = loss(rows, clusters[0], first);
+    for (size_t i = 1; i < ends.size(); ++i) nll = nll + loss(rows, clusters[i], others[i - 1]);
     return nll.reshape(targets.shape());
   }
   const Partition parts(words, ends);
@@ -193,12 +199,12 @@ Tensor adaptive_nll(const Tensor& hidden, const Tensor& targets,
   for (size_t i = 0; i < ends.size(); ++i)
     for (size_t k = 0; k < parts.positions[i].size(); ++k)
       first[size_t(parts.positions[i][k])] = i == 0 ? parts.local[0][k] : ends[0] + int64_t(i) - 1;
-  Tensor nll = cross_entropy(logits(rows, clusters[0]), indices(first, hidden.device()), each);
+  Tensor nll = loss(rows, clusters[0], indices(first, hidden.device()));
   for (size_t i = 1; i < ends.size(); ++i) {
     if (parts.local[i].empty()) continue;
     const Tensor at = indices(parts.positions[i], hidden.device());
-    const Tensor within = cross_entropy(logits(index_select(rows, 0, at), clusters[i]),
-                                        indices(parts.local[i], hidden.device()), each);
+    const Tensor within =
+        loss(index_select(rows, 0, at), clusters[i], indices(parts.local[i], hidden.device()));
     nll = scatter_add(nll, 0, at, within);
   }
   return nll.reshape(targets.shape());

@@ -14,7 +14,6 @@
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
-#include "ops/loss.h"
 #include "ops/matmul.h"
 
 namespace stretto::nn {
@@ -307,6 +306,17 @@ Tensor LanguageModel::logits(const Tensor& hidden) const {
   return tanh(x * (1 / options.soft_cap)) * options.soft_cap;
 }
 
+Tensor LanguageModel::loss(const Tensor& hidden, const Tensor& targets,
+                           LinearCrossEntropyOptions o) const {
+  if (output || options.n_logits > 0 || (out && out->lora()))
+    return cross_entropy(logits(hidden), targets,
+                         {o.ignore_index, o.label_smoothing, o.reduction, {}});
+  o.logit_scale = options.logit_scale;
+  o.soft_cap = options.soft_cap;
+  return linear_cross_entropy(hidden, out ? out->weight : embedding.weight,
+                              out ? out->bias : Tensor(), targets, o);
+}
+
 Tensor LanguageModel::nll(const Tensor& tokens, const Tensor& targets, Cache* cache,
                           ProcessGroup* sequence_group) const {
   const int64_t n = tokens.dim() == 2 ? tokens.size(1) : 0;
@@ -319,8 +329,7 @@ Tensor LanguageModel::nll(const Tensor& tokens, const Tensor& targets,
         "; their shapes must be equal");
   return all_or_nothing(cache, [&](Cache* after) {
     const Tensor x = hidden(tokens, forward, after);
-    return output ? output->nll(x, targets)
-                  : cross_entropy(logits(x), targets, {.reduction = Reduction::none});
+    return output ? output->nll(x, targets) : loss(x, targets, {.reduction = Reduction::none});
   });
 }
 

@@ -24,6 +24,7 @@
 #include <optional>
 #include <vector>
 
+#include "../../ops/loss.h"
 #include "../positions/relative_sinusoid.h"
 #include "../transformer.h"
 #include "input_embedding.h"
@@ -162,6 +163,11 @@ class LanguageModel : public Module {
   Tensor hidden(const Tensor& tokens, const ForwardContext& forward, Cache* cache = nullptr) const;
   /// Computes logits [.., vocabulary or n_logits] from rows of hidden() [.., d_model].
   Tensor logits(const Tensor& hidden) const;
+  /// Computes cross_entropy of logits(hidden), whose logits are not all in memory at a time
+  /// (linear_cross_entropy) without `adaptive`, `n_logits` and an adapter of the output projection.
+  /// The model sets the scale and the cap of the options.
+  Tensor loss(const Tensor& hidden, const Tensor& targets,
+              LinearCrossEntropyOptions options = {}) const;
   /// Computes −log p(target) of each position [B, L]; targets [B, L] are the tokens shifted by one.
   /// With Options::adaptive, clusters without a target are not computed (adaptive_nll).
   Tensor nll(const Tensor& tokens, const Tensor& targets, Cache* cache = nullptr,

@@ -5,12 +5,16 @@
 #include <cmath>
 
 #include "autograd/tape.h"
+#include "core/parallel.h"
+#include "core/storage.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
+#include "ops/matmul.h"
 #include "ops/reduce.h"
 #include "ops/softmax.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
+#include "tests/support/gpu.h"
 #include "tests/support/gradcheck.h"
 
 using namespace stretto;
@@ -211,4 +215,50 @@ TEST_CASE("huber_loss needs a positive delta", "[ops]") {
   for (const double delta : {0.0, -1.0, double(NAN), double(INFINITY)})
     CHECK_THROWS_WITH(huber_loss(ones({2}), ones({2}), {.delta = delta}),
                       Containing("[huber_loss] delta"));
+}
+
+TEST_CASE("linear_cross_entropy of one chunk is linear and cross_entropy, bit by bit", "[ops]") {
+  for (const DType dtype : {f32, bf16}) {
+    const Tensor x = fixed_noise({70, 9}, 1).to(dtype).set_requires_grad();
+    const Tensor w = fixed_noise({33, 9}, 2).to(dtype).set_requires_grad();
+    Tensor ids = randint(0, 33, {70});
+    ids[3].fill_(-100);
+    const auto chunked = [&](int64_t rows) {
+      const Tensor y = linear_cross_entropy(x, w, {}, ids, {.chunk_rows = rows});
+      Tensors all = grad({y}, {x, w});
+      all.push_back(y.detach());
+      return all;
+    };
+    const Tensor y = cross_entropy(linear(x, w), ids);
+    const Tensors expected = grad({y}, {x, w});
+    const Tensors one = chunked(0), some = chunked(17);
+    CHECK(same_bits(one[0], expected[0]));
+    CHECK(same_bits(one[1], expected[1]));
+    CHECK(same_bits(one[2], y.detach()));
+    CHECK(same_bits(some[2], y.detach()));
+    const int threads = num_threads();
+    set_num_threads(1);
+    const Tensors alone = chunked(17);
+    set_num_threads(threads);
+    for (size_t i = 0; i < 3; ++i) CHECK(same_bits(alone[i], some[i]));
+  }
+}
+
+TEST_CASE("linear_cross_entropy holds the logits of a chunk, not of all rows", "[ops]") {
+  const int64_t d = 2, classes = 1 << 14, rows = 10240;  // by default three chunks of 3,456 rows
+  const Tensor x = randn({rows, d}).set_requires_grad(), ids = randint(0, classes, {rows});
+  const Tensor w = randn({classes, d}).set_requires_grad();
+  const auto peak = [&](Reduction reduction, int64_t chunk_rows) {
+    const int64_t before = testing::live_bytes();
+    reset_peak_memory();
+    sum(linear_cross_entropy(x, w, {}, ids, {.reduction = reduction, .chunk_rows = chunk_rows}))
+        .backward();
+    return memory_stats().peak - before;
+  };
+  // Logits and their gradients; the rest is below a tenth of them.
+  const int64_t per_row = 2 * 4 * classes;
+  for (const Reduction reduction : {Reduction::mean, none}) {
+    CHECK(double(peak(reduction, 0)) <= 1.1 * double(3456 * per_row));
+    CHECK(peak(reduction, rows) >= rows * per_row);
+  }
 }

@@ -67,6 +67,20 @@ Shape broadcast_of(const Shape& a, const Shape& b) {
   return y;
 }
 
+Array linear_reference(const Array& x, const Array& w, const Array* bias) {
+  Shape shape = x.shape;
+  shape.back() = w.shape[0];
+  return build(shape, [&](const Shape& i) {
+    const int64_t d = i.dim() - 1;
+    Number sum;
+    for (int64_t p = 0; p < w.shape[1]; ++p)
+      sum = sum + x.at(with_entry(i, d, p)) * w.at({i[d], p});
+    if (!bias) return sum;
+    sum.storing += std::fabs(sum.value);  // bf16 adds the bias to a stored product
+    return sum + bias->at({i[d]});
+  });
+}
+
 const std::vector<Op>& op_table() {
   static const std::vector<Op> table = [] {
     std::vector<Op> all;

@@ -169,6 +169,8 @@ inline double largest(const std::vector<Number>& values) {
   return top;
 }
 
+/// x · wᵀ, plus the bias unless it is null.
+Array linear_reference(const Array& x, const Array& w, const Array* bias);
 Number gelu_reference(const Number& x);
 Number gelu_tanh_reference(const Number& x);
 

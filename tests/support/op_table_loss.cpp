@@ -8,39 +8,40 @@
 namespace stretto::testing {
 namespace {
 
+Array cross_entropy_reference(const Array& logits, const Array& targets,
+                              const CrossEntropyOptions& options) {
+  const int64_t d = logits.shape.dim() - 1, classes = logits.shape[d];
+  const double epsilon = options.label_smoothing;
+  std::vector<Number> counted;
+  Array losses = build(targets.shape, [&](const Shape& at) {
+    const auto target = int64_t(targets.at(at).value);
+    if (target == options.ignore_index) return Number();
+    std::vector<Number> powers, row;
+    Shape index = at;
+    index.push_back(0);
+    for (int64_t c = 0; c < classes; ++c) row.push_back(logits.at(with_entry(index, d, c)));
+    const Number top = exact_number(largest(row));
+    for (const Number& v : row) powers.push_back(exp(v - top));
+    const Number lse = top + log(total(powers));
+    Number loss = Number(1 - epsilon) * (lse - row[size_t(target)]);
+    if (epsilon != 0)
+      for (const Number& v : row) loss = loss + Number(epsilon / double(classes)) * (lse - v);
+    counted.push_back(loss);
+    return loss;
+  });
+  if (options.reduction == Reduction::none) return losses;
+  Number sum = total(counted);
+  if (options.reduction == Reduction::mean && !counted.empty())
+    sum = sum * (Number(1) / Number(double(counted.size())));
+  return Array{{}, {sum}};
+}
+
 Op cross_entropy_op(const std::string& name, const CrossEntropyOptions& options) {
-  Op op = {.name = "cross_entropy " + name,
-           .call = [=](const Tensors& x) { return cross_entropy(x[0], x[1], options); },
-           .reference =
-               [=](const Arrays& x) {
-                 const int64_t d = x[0].shape.dim() - 1, classes = x[0].shape[d];
-                 const double epsilon = options.label_smoothing;
-                 std::vector<Number> counted;
-                 Array losses = build(x[1].shape, [&](const Shape& at) {
-                   const auto target = int64_t(x[1].at(at).value);
-                   if (target == options.ignore_index) return Number();
-                   std::vector<Number> powers, row;
-                   Shape index = at;
-                   index.push_back(0);
-                   for (int64_t c = 0; c < classes; ++c)
-                     row.push_back(x[0].at(with_entry(index, d, c)));
-                   const Number top = exact_number(largest(row));
-                   for (const Number& v : row) powers.push_back(exp(v - top));
-                   const Number lse = top + log(total(powers));
-                   Number loss = Number(1 - epsilon) * (lse - row[size_t(target)]);
-                   if (epsilon != 0)
-                     for (const Number& v : row)
-                       loss = loss + Number(epsilon / double(classes)) * (lse - v);
-                   counted.push_back(loss);
-                   return loss;
-                 });
-                 if (options.reduction == Reduction::none) return losses;
-                 Number sum = total(counted);
-                 if (options.reduction == Reduction::mean && !counted.empty())
-                   sum = sum * (Number(1) / Number(double(counted.size())));
-                 return Array{{}, {sum}};
-               },
-           .large = {{{700, 101}}, {{700}, Domain::index, 101}}};
+  Op op = {
+      .name = "cross_entropy " + name,
+      .call = [=](const Tensors& x) { return cross_entropy(x[0], x[1], options); },
+      .reference = [=](const Arrays& x) { return cross_entropy_reference(x[0], x[1], options); },
+      .large = {{{700, 101}}, {{700}, Domain::index, 101}}};
   const auto add = [&](const Shape& logits, Domain domain) {
     op.samples.push_back(
         {{logits}, {Shape(logits.begin(), logits.dim() - 1), domain, logits.back()}});
@@ -69,6 +70,49 @@ Op cross_entropy_op(const std::string& name, const CrossEntropyOptions& options)
                 "[cross_entropy] label_smoothing 2; accepted: 0 to 1"},
                {[] { cross_entropy(arange(3), scalar(0, {.dtype = i64})); },
                 "[cross_entropy] logits i64 [3]; must be a floating-point tensor [.., V]"}};
+  return op;
+}
+
+// In chunks of two rows, with a bias.
+Op linear_cross_entropy_op(const std::string& name, LinearCrossEntropyOptions options) {
+  options.chunk_rows = 2;
+  Op op = {
+      .name = "linear_cross_entropy " + name,
+      .call =
+          [=](const Tensors& x) { return linear_cross_entropy(x[0], x[1], x[2], x[3], options); },
+      .reference =
+          [=](const Arrays& x) {
+            Array logits = linear_reference(x[0], x[1], &x[2]);
+            for (Number& z : logits.values) {
+              z.storing += std::fabs(z.value);
+              if (options.soft_cap == 0) continue;
+              const Number c(options.soft_cap);
+              z = c * tanh(z * Number(options.logit_scale / options.soft_cap));
+              z.storing += 3 * std::fabs(z.value);  // scaled, divided, tanh
+            }
+            return cross_entropy_reference(
+                logits, x[3],
+                {options.ignore_index, options.label_smoothing, options.reduction, {}});
+          },
+      .large = {{{70, 40}}, {{101, 40}}, {{101}}, {{70}, Domain::index, 101}},
+      .any_layout_exact = false};  // as linear
+  for (const auto& [x, classes] : std::vector<std::pair<Shape, int64_t>>{
+           {{3, 2}, 3}, {{2, 2, 1}, 2}, {{29, 3}, 17}, {{2}, 3}, {{0, 3}, 2}, {{3, 0}, 2}})
+    op.samples.push_back({{x},
+                          {{classes, x.back()}},
+                          {{classes}},
+                          {Shape(x.begin(), x.dim() - 1), Domain::index, classes}});
+  const Tensor x = ones({3, 2}), w = ones({4, 2}), ids = tensor<int64_t>({0, 4, 1});
+  op.errors = {{[=] { linear_cross_entropy(x, w, {}, ids, {.chunk_rows = 1}); },
+                "[linear_cross_entropy] target 4 at position 1; accepted: 0 to 3, or -100"},
+               {[=] {
+                  linear_cross_entropy(x, ones({4, 3}), {}, ids);
+                },
+                "[linear_cross_entropy] x f32 [3, 2], weight f32 [4, 3]; x must be [.., in] and"},
+               {[=] { linear_cross_entropy(x, w, ones({3}), ids, {.chunk_rows = 1}); },
+                "[linear_cross_entropy] bias f32 [3] for weight f32 [4, 2]; it must be [V]"},
+               {[=] { linear_cross_entropy(x, w, {}, ids, {.chunk_rows = -1}); },
+                "[linear_cross_entropy] chunk_rows -1; must not be negative"}};
   return op;
 }
 
@@ -310,6 +354,12 @@ void add_loss_ops(std::vector<Op>& table) {
   table.push_back(weighted_cross_entropy_op("none", {.reduction = Reduction::none}));
   table.push_back(weighted_cross_entropy_op("smoothed, ignoring 1",
                                             {.ignore_index = 1, .label_smoothing = 0.25}));
+  table.push_back(linear_cross_entropy_op("mean", {}));
+  table.push_back(linear_cross_entropy_op(
+      "sum, smoothed, ignoring 1",
+      {.ignore_index = 1, .label_smoothing = 0.1, .reduction = Reduction::sum}));
+  table.push_back(linear_cross_entropy_op(
+      "none, capped", {.reduction = Reduction::none, .logit_scale = 0.5, .soft_cap = 2}));
   table.push_back(soft_cross_entropy_op("mean", false, {}));
   table.push_back(soft_cross_entropy_op("none", true, {.reduction = Reduction::none}));
   table.push_back(soft_cross_entropy_op("smoothed, sum", true,
