@@ -28,6 +28,28 @@ std::vector<std::string_view> fields_of(std::string_view text, char separator, s
   return parts;
 }
 
+std::string_view next_field(std::string_view line, size_t& at, char separator, bool quotes,
+                            std::string& text) {
+  if (!quotes || at == line.size() || line[at] != '"') {
+    const size_t end = std::min(line.find(separator, at), line.size());
+    const std::string_view plain = line.substr(at, end - at);
+    at = end;
+    return plain;
+  }
+  text.clear();
+  for (++at;; ++at) {
+    require(at < line.size(), "a quoted field does not end");
+    if (line[at] == '"') {
+      if (at + 1 == line.size() || line[at + 1] != '"') break;
+      ++at;
+    }
+    text += line[at];
+  }
+  ++at;
+  require(at == line.size() || line[at] == separator, "text follows a closing quote");
+  return text;
+}
+
 std::string_view without_byte_order_mark(std::string_view text) {
   while (text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
   return text;

@@ -18,6 +18,12 @@ void refuse_known_format(std::string_view bytes, const std::string& path,
 std::vector<std::string_view> fields_of(std::string_view text, char separator,
                                         size_t most = SIZE_MAX);
 
+/// Returns the field that begins at `at`, and moves `at` to the separator after it or to the end of
+/// the line. With `quotes` the field may be in double quotes, with inner quotes doubled (RFC 4180);
+/// its content is then in `text`. Throws UsageError for a field that does not end with its quote.
+std::string_view next_field(std::string_view line, size_t& at, char separator, bool quotes,
+                            std::string& text);
+
 /// Returns `text` without the byte order mark of UTF-8 (EF BB BF) that it may begin with.
 std::string_view without_byte_order_mark(std::string_view text);
 

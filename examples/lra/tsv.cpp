@@ -5,33 +5,6 @@
 #include "examples/common/text_file.h"
 
 namespace stretto::examples {
-namespace {
-
-// Returns the field that starts at `at` and moves `at` to the tab behind it or to the end of the
-// line. The text of a quoted field is put into `text`.
-std::string_view field(std::string_view line, size_t& at, bool quotes, std::string& text) {
-  if (!quotes || at == line.size() || line[at] != '"') {
-    const size_t end = std::min(line.find('\t', at), line.size());
-    const std::string_view plain = line.substr(at, end - at);
-    at = end;
-    return plain;
-  }
-  text.clear();
-  for (++at;; ++at) {
-    require(at < line.size(), "a quoted field does not end");
-    if (line[at] == '"') {
-      if (at + 1 == line.size() || line[at + 1] != '"') break;
-      ++at;
-    }
-    text += line[at];
-  }
-  ++at;
-  require(at == line.size() || line[at] == '\t', "text follows a closing quote");
-  return text;
-}
-
-}  // namespace
-
 void read_tsv(const std::string& path, size_t columns, bool quotes,
               const std::function<void(const std::vector<std::string_view>&)>& row) {
   const MappedFile file(path);
@@ -42,7 +15,7 @@ void read_tsv(const std::string& path, size_t columns, bool quotes,
       fields.clear();
       for (size_t at = 0;; ++at) {
         require(fields.size() < columns, "has more than " + as_text(int64_t(columns)) + " fields");
-        fields.push_back(field(line, at, quotes, unquoted[fields.size()]));
+        fields.push_back(next_field(line, at, '\t', quotes, unquoted[fields.size()]));
         if (at == line.size()) break;
       }
       require(fields.size() == columns, "has " + as_text(int64_t(fields.size())) + " of " +

@@ -43,28 +43,17 @@ std::string maestro_table(const std::string& folder) {
   return found.empty() ? "" : (fs::path(folder) / found[0]).string();
 }
 
-// The columns of a line of CSV (RFC 4180) without line ends in quotes.
-std::vector<std::string> csv_columns(std::string_view line, const std::string& place) {
-  std::vector<std::string> columns{""};
-  bool quoted = false;
-  for (size_t i = 0; i < line.size(); ++i) {
-    std::string& column = columns.back();
-    const bool begins = i == 0 || (!quoted && line[i - 1] == ',');
-    if (line[i] == '"' && begins) {
-      quoted = true;
-    } else if (quoted && line.substr(i, 2) == "\"\"") {
-      column += line[i++];
-    } else if (quoted && line[i] == '"') {
-      quoted = false;
-      require(i + 1 == line.size() || line[i + 1] == ',',
-              place + "a quoted column does not end in a comma");
-    } else if (line[i] == ',' && !quoted) {
-      columns.emplace_back();
-    } else {
-      column += line[i];
+std::vector<std::string> columns_of(std::string_view line, bool csv, const std::string& place) {
+  std::vector<std::string> columns;
+  std::string text;
+  try {
+    for (size_t at = 0; !line.empty(); ++at) {
+      columns.emplace_back(next_field(line, at, csv ? ',' : '\t', csv, text));
+      if (at == line.size()) break;
     }
+  } catch (const UsageError& e) {
+    throw UsageError(place + e.what());
   }
-  require(!quoted, place + "a quote is not closed");
   return columns;
 }
 
@@ -79,10 +68,7 @@ std::map<std::string, Part> read_split(const std::string& path) {
   const bool csv = is_csv(path);
   each_line(table.bytes(), path, [&](std::string_view line, int64_t number) {
     const std::string place = path + ", line " + as_text(number) + ": ";
-    std::vector<std::string> row;
-    if (csv) row = csv_columns(line, place);
-    if (!csv && !line.empty())
-      for (const std::string_view column : fields_of(line, '\t')) row.emplace_back(column);
+    const std::vector<std::string> row = columns_of(line, csv, place);
     if (number == 1) {
       const auto column = [&](const std::string& name) {
         const auto it = std::find(row.begin(), row.end(), name);

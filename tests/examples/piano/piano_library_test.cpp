@@ -185,9 +185,9 @@ TEST_CASE("MAESTRO's table defines the splits of a library", "[examples][piano]"
         table + ", line 5: has 2 columns; its first line has more");
   CHECK(defect(head + "x,dev,0.MID,1\n") ==
         table + ", line 2: split \"dev\"; must be train, validation or test");
-  CHECK(defect(head + "\"x,train,0.MID,1\n") == table + ", line 2: a quote is not closed");
+  CHECK(defect(head + "\"x,train,0.MID,1\n") == table + ", line 2: a quoted field does not end");
   CHECK(defect(head + "\"x\"y,train,0.MID,1\n") ==
-        table + ", line 2: a quoted column does not end in a comma");
+        table + ", line 2: text follows a closing quote");
   CHECK(defect(head + rest + "x,train,a/b.mid,1\nx,test,c.mid,1\n") ==
         table + ": 2 of its 5 files are not in " + data + ", the first: a/b.mid");
 }
