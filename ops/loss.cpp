@@ -296,10 +296,12 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
 
 namespace {
 
-constexpr int64_t logits_per_chunk = int64_t(1) << 26;
+constexpr int64_t logits_per_chunk = int64_t(1) << 26, logits_at_once = 2 * logits_per_chunk;
 
-// The rows of a chunk: about equal numbers, multiples of 64.
+// The rows of a chunk: about equal numbers, multiples of 64. In bf16 each chunk costs passes over the
+// weight's gradient, so that few chunks save little memory for their time.
 int64_t rows_of_chunk(int64_t rows, int64_t classes) {
+  if (rows * classes < logits_at_once) return rows;
   const int64_t chunks = 1 + rows * classes / logits_per_chunk;
   return (rows / chunks + 64) / 64 * 64;
 }

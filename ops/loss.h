@@ -51,7 +51,8 @@ struct LinearCrossEntropyOptions {
 /// With a mean or a sum, the gradients of each chunk are computed at once in the forward pass (in
 /// bf16, that of the weight is summed in f32), and the backward pass multiplies them by the gradient
 /// of the loss. With Reduction::none, the backward pass computes the logits again. By default a
-/// chunk has at most about 2²⁶ logits; if one chunk has all rows, the op is the two ops above.
+/// chunk has at most about 2²⁶ logits, and fewer than 2²⁷ are one chunk. If one chunk has all rows, the
+/// op is the two ops above.
 /// Second derivatives need the logits of all rows.
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& bias,
                             const Tensor& targets, const LinearCrossEntropyOptions& options = {});
