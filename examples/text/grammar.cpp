@@ -43,8 +43,10 @@ class Grammar {
     static constexpr std::array<const char*, 8> vowels{"a", "e", "i", "o", "u", "ai", "ou", "ee"};
     static constexpr std::array<const char*, 4> ends{"n", "r", "l", "m"};
     std::string word;
-    for (int i = 1 + random_.weighted({1, 5, 2}); i > 0; --i)
-      word = word + any(starts) + any(vowels);
+    for (int i = 1 + random_.weighted({1, 5, 2}); i > 0; --i) {
+      const char *vowel = any(vowels), *start = any(starts);
+      word = word + start + vowel;
+    }
     const bool plural = random_.percent(40);
     return {word + (plural ? "s" : any(ends)), plural};
   }

@@ -33,7 +33,7 @@ class Continuing {
     return testing::run(find_program("continue_music"), all);
   }
   /// Returns the contents of the results: MIDI files and the losses that were printed.
-  std::string results(const std::string& model, Arguments more = {}) const {
+  std::string results(const std::string& model, const Arguments& more = {}) const {
     const Ended ended = run(model, more);
     INFO(ended.err);
     REQUIRE(ended.status == 0);
