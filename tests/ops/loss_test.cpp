@@ -44,7 +44,7 @@ TEST_CASE("nll_loss of log_softmax is cross_entropy") {
 }
 
 TEST_CASE("nll_loss: ignored rows may be impossible, and the mean of no rows is 0") {
-  const Tensor x = full({2, 3}, -INFINITY, {.dtype = f64}).set_requires_grad();
+  const Tensor x = full({2, 3}, -double(INFINITY), {.dtype = f64}).set_requires_grad();
   const Tensor loss = nll_loss(x, tensor<int64_t>({-100, -100}));
   CHECK(loss.item() == 0);
   loss.backward();
@@ -183,7 +183,7 @@ TEST_CASE("ignored rows with NaN have no gradient in a weighted cross entropy", 
 }
 
 TEST_CASE("a soft target of 0 for a masked class adds nothing", "[ops]") {
-  const Tensor x = tensor(std::vector<double>{1, 2, -INFINITY}, {1, 3}).set_requires_grad();
+  const Tensor x = tensor(std::vector<double>{1, 2, -double(INFINITY)}, {1, 3}).set_requires_grad();
   const Tensor t = tensor(std::vector<double>{0.5, 0.5, 0}, {1, 3});
   const Tensor y = cross_entropy(x, t);
   CHECK(y.item() == Approx(std::log(1 + std::exp(1)) - 0.5).epsilon(1e-14));
